@@ -171,6 +171,12 @@ impl Crew {
 
     fn look_at(&mut self, engine: usize, is_orphaned: bool) {
         let post = &mut self.posts[engine];
+        // Its server could not be built, for lack of memory, say: clients would wait for it for
+        // ever. One that panicked ends the daemon.
+        if post.thread.is_finished() && !post.bench.broken.load(Ordering::Relaxed) {
+            self.replace(engine);
+            return;
+        }
         let begun = post.bench.begun_cycles.load(Ordering::Relaxed);
         let now = Instant::now();
         match post.watched {
@@ -178,7 +184,7 @@ impl Crew {
                 // A thread that is asleep or between requests ends by itself, soon.
                 let is_stuck = begun != 0 && begun == before;
                 post.watched = Watched::Marked { begun };
-                if is_stuck || post.thread.is_finished() {
+                if is_stuck {
                     self.replace(engine);
                 }
             }
@@ -211,7 +217,7 @@ impl Crew {
             let server = core.and_then(|core| {
                 Server::new(engine, core, &options, activity, roster, own, shares_core)
             });
-            // Without memory for it the engine stays away; clients do without.
+            // Without memory for it this thread ends, and the next look starts another.
             if let Ok(server) = server {
                 server.run();
             }
@@ -288,3 +294,56 @@ const LEFT_AFTER: Duration = Duration::from_millis(200);
 /// With as many, engines that get stuck stay so until one of them returns.
 const LEFT_MAX: usize = 32;
 const END_LOOK: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_engine::CoreOptions;
+
+    fn eventually(what: &str, condition: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !condition() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
+            std::thread::sleep(END_LOOK);
+        }
+    }
+
+    #[test]
+    fn an_engine_whose_server_could_not_be_built_gets_one_later() {
+        let too_small = CoreOptions {
+            store_bytes: 4096,
+            ..CoreOptions::default()
+        };
+        let roster = Arc::new(Roster::default());
+        let mut crew = Crew {
+            options: DaemonOptions {
+                core: too_small,
+                ..DaemonOptions::default()
+            },
+            activity: Arc::new(ActivityPage::new(&[0]).unwrap()),
+            roster: Arc::clone(&roster),
+            shares_core: true,
+            posts: vec![Post {
+                bench: Arc::new(Bench::new(0)),
+                thread: spawn(0, || {}).unwrap(),
+                watched: Watched::Well,
+            }],
+            left: Vec::new(),
+        };
+        for _ in 0..3 {
+            let post = &crew.posts[0];
+            eventually("no server", || post.thread.is_finished());
+            crew.look(|_| true);
+        }
+        eventually("no server", || crew.posts[0].thread.is_finished());
+        crew.options.core = CoreOptions::default();
+        crew.look(|_| true);
+        eventually("it serves", || {
+            crew.posts[0].bench.thread.load(Ordering::Relaxed) != 0
+        });
+        crew.look(|_| true);
+        assert!(!crew.posts[0].thread.is_finished() && crew.left.is_empty());
+        roster.end();
+        assert!(crew.end(Duration::from_secs(60)).is_empty());
+    }
+}
