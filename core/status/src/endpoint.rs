@@ -7,12 +7,12 @@ use crate::Status;
 use crate::http::Http;
 use crate::service::Service;
 use sidecore_sys::folder::remove_named;
+use sidecore_sys::local_socket;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Endpoint {
         let (listener, bound, file): (OwnedFd, _, _) = match address {
             Address::Unix(path) => {
                 let (listener, file) = bind_unix(path)?;
-                (listener.into(), address.clone(), Some(file))
+                (listener, address.clone(), Some(file))
             }
             Address::Tcp(address) => {
                 let listener = TcpListener::bind(address).map_err(failed)?;
@@ -159,38 +159,29 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((meta.dev(), meta.ino()))
 }
 
-fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), EndpointError> {
+fn bind_unix(path: &Path) -> Result<(OwnedFd, SocketFile), EndpointError> {
     let failed = |source| EndpointError::Listen {
         address: Address::Unix(path.to_owned()),
         source,
     };
     // The server may leave its directory before it removes the file.
     let path = &std::path::absolute(path).map_err(failed)?;
-    let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            let meta = std::fs::symlink_metadata(path);
-            let is_socket = meta.is_ok_and(|meta| meta.file_type().is_socket());
-            // Only a socket that refuses connections has no server behind it.
-            let refused = UnixStream::connect(path).err().map(|error| error.kind());
-            if !is_socket || refused != Some(ErrorKind::ConnectionRefused) {
-                return Err(EndpointError::Occupied(path.clone()));
-            }
-            remove_named(path).map_err(failed)?;
-            UnixListener::bind(path)
+    // Open to others by chmod, where this user wants that.
+    let listener = local_socket::take_path(path, 0o600, BACKLOG).map_err(|error| {
+        if error.kind() == ErrorKind::AddrInUse {
+            return EndpointError::Occupied(path.clone());
         }
-        bound => bound,
-    };
-    let listener = listener.map_err(failed)?;
+        failed(error)
+    })?;
     let file = SocketFile {
         path: path.clone(),
         identity: identity(path),
     };
-    // Open to others by chmod, where this user wants that.
-    let mode = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(path, mode).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
     Ok((listener, file))
 }
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -201,6 +192,8 @@ mod tests {
     use serde_json::json;
     use std::io::{Read, Write};
     use std::net::TcpStream;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::Barrier;
     use std::time::Duration;
 
     fn status() -> Arc<Status> {
@@ -264,6 +257,32 @@ mod tests {
         while TcpStream::connect(at).is_ok() {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn of_two_that_start_at_once_one_gets_a_dead_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.sock");
+        for _ in 0..1000 {
+            drop(UnixListener::bind(&path).unwrap());
+            let both = Barrier::new(2);
+            let start = || {
+                both.wait();
+                bind_unix(&path)
+            };
+            let started = std::thread::scope(|scope| {
+                let other = scope.spawn(start);
+                [start(), other.join().unwrap()]
+            });
+            let (winners, others): (Vec<_>, Vec<_>) =
+                started.iter().partition(|started| started.is_ok());
+            assert_eq!(winners.len(), 1, "{started:?}");
+            assert!(matches!(others[0], Err(EndpointError::Occupied(_))));
+            let (_, file) = winners[0].as_ref().unwrap();
+            assert_eq!(identity(&path), file.identity);
+            UnixStream::connect(&path).unwrap();
+        }
+        assert!(!path.exists());
     }
 
     #[test]

@@ -25,20 +25,24 @@
 //! ```
 
 use crate::SysError;
+use crate::folder::Folder;
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::Mode;
+use rustix::fs::{FileType, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use rustix::process::{Pid, PidfdFlags};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// The longest wait for a folder's lock, and the time between two looks at it.
+const LOCK_MAX: Duration = Duration::from_secs(5);
+const LOCK_LOOK: Duration = Duration::from_millis(1);
 /// The most descriptors that one message carries.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
 
@@ -86,6 +90,49 @@ pub fn listen_as(
     Ok(socket)
 }
 
+/// Listens at `path` for streams, as [`listen_as`] does, in place of a socket there that a process
+/// which has ended left behind. Of several that do so at once, one gets the path: each holds a lock
+/// on the folder meanwhile (flock(2)), which is waited for, up to 5 s.
+///
+/// # Errors
+/// `AddrInUse` where a process has the socket, or another kind of file is there; `TimedOut` where
+/// another process keeps the folder locked; those of [`listen_as`].
+pub fn take_path(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
+    let (folder, name) = Folder::of_file(path)?;
+    let begun = Instant::now();
+    while let Err(error) = rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        if error != Errno::WOULDBLOCK {
+            return Err(error.into());
+        }
+        if begun.elapsed() > LOCK_MAX {
+            let text = format!(
+                "another process keeps the folder of {} locked",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        std::thread::sleep(LOCK_LOOK);
+    }
+    match folder.stat_of(&name) {
+        // Of a link neither: it would lead the check to one file, and the removal to another.
+        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Socket => {
+            return Err(Errno::ADDRINUSE.into());
+        }
+        // One without a process refuses connections of every type.
+        Ok(_) if try_connect(path)? != Err(Errno::CONNREFUSED) => {
+            return Err(Errno::ADDRINUSE.into());
+        }
+        Ok(_) => folder.remove_file(&name)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    // It listens before the next one looks.
+    listen_as(SocketType::STREAM, path, mode, backlog).map_err(|error| match error {
+        SysError::Call { source, .. } => source,
+        other => io::Error::other(other),
+    })
+}
+
 /// Takes the next connection, if one waits. It does not block either.
 ///
 /// # Errors
@@ -113,12 +160,16 @@ pub fn connect(path: &Path) -> Result<OwnedFd, SysError> {
 /// True if a process listens at `path`, for connections of whatever type. Does not wait.
 #[must_use]
 pub fn answers(path: &Path) -> bool {
-    let Ok(socket) = open(SocketFlags::NONBLOCK) else {
-        return false;
-    };
-    let connected = SocketAddrUnix::new(path).and_then(|address| net::connect(&socket, &address));
-    // Looked at only where a socket is bound and its process lives.
-    matches!(connected, Ok(()) | Err(Errno::PROTOTYPE))
+    // The type is looked at only where a socket is bound and its process lives; so is the queue.
+    let connected = try_connect(path);
+    matches!(connected, Ok(Ok(()) | Err(Errno::PROTOTYPE | Errno::AGAIN)))
+}
+
+/// The outcome of connecting to what is at `path`, with a socket for messages.
+fn try_connect(path: &Path) -> Result<Result<(), Errno>, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok(SocketAddrUnix::new(path).and_then(|address| net::connect(&socket, &address)))
 }
 
 /// The credentials of the other side of a connection.

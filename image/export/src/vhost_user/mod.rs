@@ -22,13 +22,11 @@ use parking_lot::Mutex;
 use request::Disk;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::SocketType;
 use sidecore_bare::width::ToUsize as _;
 use sidecore_format::source::BlockSource;
 use sidecore_sys::{MapGuard, local_socket};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -123,13 +121,8 @@ impl Server {
             path: path.to_owned(),
             source,
         };
-        // Left by a killed server.
-        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
-        if is_socket && !local_socket::answers(path) {
-            std::fs::remove_file(path).map_err(failed)?;
-        }
-        let listener = local_socket::listen_as(SocketType::STREAM, path, 0o600, 1);
-        let listener = listener.map_err(|error| failed(io::Error::other(error)))?;
+        // In place of one that a killed server left.
+        let listener = local_socket::take_path(path, 0o600, 1).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Self {
             backend: Arc::new(Backend {
