@@ -396,7 +396,7 @@ impl Shared {
         TaskWaits { shared: self }
     }
 
-    fn count_waiter(&self, urgent: bool) -> Waits<'_> {
+    pub(crate) fn count_waiter(&self, urgent: bool) -> Waits<'_> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         if urgent {
             self.urgent_waiters.fetch_add(1, Ordering::SeqCst);
@@ -530,7 +530,7 @@ impl Drop for Claim<'_> {
 }
 
 /// Counted among the waiters for an engine, until dropped.
-struct Waits<'a> {
+pub(crate) struct Waits<'a> {
     shared: &'a Shared,
     urgent: bool,
 }
@@ -540,7 +540,12 @@ impl Drop for Waits<'_> {
         if self.urgent {
             self.shared.urgent_waiters.fetch_sub(1, Ordering::SeqCst);
         }
-        self.shared.waiters.fetch_sub(1, Ordering::SeqCst);
+        let before = self.shared.waiters.fetch_sub(1, Ordering::SeqCst);
+        // An engine that came back meanwhile left the backlog to this waiter, which may have gone
+        // without it: a task that was cancelled.
+        if before == 1 && !self.shared.backlog.is_empty() {
+            self.shared.start_drain();
+        }
     }
 }
 

@@ -204,6 +204,24 @@ fn background_work_beyond_the_bound_is_refused_and_a_panic_in_it_is_counted() {
 }
 
 #[test]
+fn background_work_is_not_left_to_a_waiter_that_goes_without_an_engine() {
+    let pool = pool(1);
+    let count = Arc::new(Count {
+        done: AtomicU64::new(0),
+        sum: AtomicU64::new(0),
+    });
+    let job: Arc<dyn Background> = Arc::clone(&count) as _;
+    let seat = pool.seat();
+    // As a task does that then finds itself cancelled.
+    let waits = pool.shared_for_tests().count_waiter(false);
+    assert!(pool.post(&job, 1));
+    drop(seat);
+    assert_eq!((pool.backlog(), pool.engines_idle()), (1, 1));
+    drop(waits);
+    wait_until("background work", || count.done.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
 fn everything_at_once_ends() {
     let pool = pool(3);
     let count = Arc::new(Count {
