@@ -177,7 +177,7 @@ impl Link {
     #[inline]
     fn is_ending(&self) -> bool {
         let is_ending = self.activity.is_ending();
-        // Whoever goes by this may free outputs that an engine still writes to.
+        // A caller that goes by this may free outputs that an engine still writes to.
         if is_ending {
             self.give_up();
         }

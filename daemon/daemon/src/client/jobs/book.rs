@@ -351,8 +351,8 @@ impl Book {
                 State::Flying {
                     mut job, cancelled, ..
                 } => {
-                    // A daemon that was only stopped begins none of them later; one that runs is
-                    // told.
+                    // A daemon that was only stopped begins none of them later; a running kernel
+                    // can see that its answer is not wanted.
                     if let Some(slot) = jobs.as_ref().and_then(|jobs| jobs.slot(index)) {
                         slot.take_back();
                     }
