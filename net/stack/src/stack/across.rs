@@ -21,6 +21,7 @@ use crate::secrets::Ends;
 use crate::state::ecn::EcnState;
 use crate::state::flags::{Flags, SendTail};
 use crate::state::hot::{Hot, State};
+use crate::state::window::field_of;
 use sidecore_bare::width::{ToU64, ToUsize};
 
 impl Stack {
@@ -119,10 +120,25 @@ impl Host {
     /// Updates both control blocks after `count` bytes and their acknowledgment.
     fn count_across(&mut self, writer: u32, reader: u32, count: usize) {
         let now_ms = self.common.now_ms;
+        let (hot, path) = (
+            self.sessions.store.hot(writer),
+            self.sessions.store.path(writer),
+        );
+        let scale = path.scales.receive();
+        let (stamp, left) = (hot.timestamps.at(now_ms), hot.receive.left());
         let mut read = self.sessions.access(&mut self.common, reader);
         read.hot.receive.nxt = read.hot.receive.nxt.after(count);
         read.hot.receive.acked = read.hot.receive.nxt;
         read.hot.last_received_ms = now_ms;
+        read.hot.timestamps.keep_up(stamp);
+        // With the number, the window: an update that is still queued is older now, and ignored.
+        let offered = u32::from(field_of(left >> scale)) << scale;
+        if offered > read.hot.send.wnd {
+            read.cold.window_max = read.cold.window_max.max(offered);
+        }
+        let (sequence, ack) = (read.hot.receive.nxt, read.hot.send.una);
+        read.hot.send.set(offered, sequence, ack);
+        let stamp = read.hot.timestamps.at(now_ms);
         let window = u32::from(read.window_field()) << read.path.scales.receive();
         let (hot, path, cold) = self.sessions.store.session(writer);
         hot.send.nxt = hot.send.nxt.after(count);
@@ -130,6 +146,7 @@ impl Host {
         hot.send.wnd = window;
         hot.send.wl2 = hot.send.una;
         hot.last_received_ms = now_ms;
+        hot.timestamps.keep_up(stamp);
         // Sequence comparisons with these would fail once they are two gigabytes behind.
         path.small_end = hot.send.una;
         cold.flight.restart(hot.send.una);

@@ -56,7 +56,21 @@ impl Timestamps {
     pub(crate) fn is_old(&self, value: u32) -> bool {
         before(value, self.recent)
     }
+
+    /// The peer's bytes came without a segment, whose timestamp would have been `value`: keeps the
+    /// newest one within [`LAG_MS`] of it. Not nearer, so that segments that are still on the way
+    /// are not old.
+    #[inline]
+    pub(crate) fn keep_up(&mut self, value: u32) {
+        // Unsigned: the newest one is never ahead, and may be more than 2^31 behind.
+        if value.wrapping_sub(self.recent) > LAG_MS {
+            self.recent = value.wrapping_sub(LAG_MS);
+        }
+    }
 }
+
+/// Age of a timestamp that a segment on its way may have, in milliseconds.
+const LAG_MS: u32 = 60_000;
 
 #[cfg(test)]
 mod tests {
@@ -73,5 +87,19 @@ mod tests {
         assert_eq!(stamps.of_segment(now_us, now_us, now_ns), stamps.at(5_000));
         assert_eq!(stamps.of_segment(now_us - 2_500, now_us, now_ns), 5_004);
         assert!(!stamps.is_old(3) && !stamps.is_old(u32::MAX) && stamps.is_old(u32::MAX - 1));
+    }
+
+    #[test]
+    fn the_newest_timestamp_keeps_up_with_bytes_without_segments() {
+        let mut stamps = Timestamps::default();
+        for value in [LAG_MS, 3_000_000_000, 5_000_000, 5_000_000 + LAG_MS] {
+            stamps.keep_up(value);
+            let lag_ms = value.wrapping_sub(stamps.recent);
+            assert_eq!(lag_ms, LAG_MS, "{value}");
+            assert!(!stamps.is_old(value));
+        }
+        let before = stamps.recent;
+        stamps.keep_up(before + 1);
+        assert_eq!(stamps.recent, before);
     }
 }

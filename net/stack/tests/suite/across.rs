@@ -266,3 +266,56 @@ fn what_has_a_word_to_say_goes_by_segments() {
     alone.stack.close(server).expect("open");
     assert_eq!(write_across(&mut alone.stack, client, b"third"), 0);
 }
+
+/// The reader's numbers advance as far as by segments: more than 2^31 bytes later, it ignored the
+/// writer's window updates as old ones, and its own bytes waited for ever.
+#[test]
+fn after_gigabytes_across_a_window_update_is_new() {
+    let mut alone = Alone::new(5, &plain(1), 1 << 20);
+    let [client, server] = alone.pair();
+    let mut carried = 0;
+    while carried < 3 << 30 {
+        let count = alone.stack.carry_across(client, |_, room| room);
+        assert!(count > 0, "after {carried} bytes");
+        carried += count;
+    }
+    // The other direction: until the window is full, and more that waits for it.
+    let block = vec![7; 64 << 10];
+    let mut written = 0;
+    loop {
+        let count = write_across(&mut alone.stack, server, &block);
+        written += count;
+        if count == 0 {
+            break;
+        }
+    }
+    written += alone.stack.write(server, &block).expect("open");
+    alone.settle();
+    let (mut got, mut bytes) = (0, vec![0; 256 << 10]);
+    for _ in 0..100 {
+        got += alone.stack.read(client, &mut bytes).expect("open");
+        alone.settle();
+        alone.now_ns += 100 * MS;
+    }
+    assert_eq!(got, written);
+}
+
+/// Bytes that go across count as received, so the rule for old timestamps does not lapse: it
+/// dropped all segments that came after 24.8 days of them.
+#[test]
+fn after_weeks_across_a_segments_timestamp_is_new() {
+    let mut alone = Alone::new(6, &plain(1), 1 << 20);
+    let [client, server] = alone.pair();
+    for _ in 0..26 {
+        alone.now_ns += 24 * 3600 * S;
+        alone.settle();
+        assert_eq!(alone.stack.carry_across(client, |_, _| 1), 1);
+    }
+    let mut bytes = [0; 8];
+    for (from, to) in [(client, server), (server, client)] {
+        alone.stack.write(from, b"by segment").expect("open");
+        alone.settle();
+        assert_eq!(alone.stack.read(to, &mut bytes).expect("open"), 8);
+    }
+    assert_eq!(alone.stack.counters().paws, 0);
+}
