@@ -204,7 +204,11 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
             let read = if discards && !peeks {
                 held.skip(wanted - done)?
             } else {
-                read_pieces(held, pieces, if peeks { 0 } else { done }, peeks)?
+                let from = if peeks { 0 } else { done };
+                // Bytes that are only looked at stay in front of the next ones.
+                read_pieces(pieces, from, |room, read| {
+                    held.read(room, peeks, if peeks { read } else { 0 })
+                })?
             };
             if read > 0 && !peeks {
                 let _ = Changed::publish();
@@ -254,18 +258,21 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
     }
 }
 
-/// Copies bytes of the rings to the pieces from byte `done` on; their number.
-fn read_pieces(
-    held: &mut Held<'_>,
+/// Copies bytes of the rings to the pieces from byte `done` on, by `copy`, which gets a piece and
+/// the number of bytes before it; their number. An access that fails after others ends it: their
+/// bytes have left the ring.
+pub(crate) fn read_pieces(
     pieces: Pieces<'_>,
     done: usize,
-    peeks: bool,
+    mut copy: impl FnMut(&mut [u8], usize) -> Result<usize, Broken>,
 ) -> Result<usize, Broken> {
     let mut read = 0;
     for (piece, at) in rest_of(pieces, done) {
         let room = &mut target(piece)[at..];
-        // Bytes that are only looked at stay in front of the next ones.
-        let count = held.read(room, peeks, if peeks { read } else { 0 })?;
+        let count = match copy(room, read) {
+            Err(Broken) if read > 0 => break,
+            count => count?,
+        };
         read += count;
         if count < room.len() {
             break;
@@ -274,12 +281,20 @@ fn read_pieces(
     Ok(read)
 }
 
-/// Copies the pieces from byte `done` on to the rings, as far as there is room; their bytes.
-fn write_pieces(held: &mut Held<'_>, pieces: Pieces<'_>, done: usize) -> Result<usize, Broken> {
+/// Copies the pieces from byte `done` on to the rings by `copy`, as far as there is room; their
+/// bytes. An access that fails after others ends it: their bytes are in the ring.
+pub(crate) fn write_pieces(
+    pieces: Pieces<'_>,
+    done: usize,
+    mut copy: impl FnMut(&[u8]) -> Result<usize, Broken>,
+) -> Result<usize, Broken> {
     let mut written = 0;
     for (piece, at) in rest_of(pieces, done) {
         let rest = &source(piece)[at..];
-        let count = held.write(rest)?;
+        let count = match copy(rest) {
+            Err(Broken) if written > 0 => break,
+            count => count?,
+        };
         written += count;
         if count < rest.len() {
             break;
@@ -368,7 +383,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
         }
         let mut is_cramped = false;
         let look = with_lock(attachment, descriptor, record, |held| {
-            let written = write_pieces(held, pieces, done)?;
+            let written = write_pieces(pieces, done, |rest| held.write(rest))?;
             is_cramped = held.is_cramped();
             Ok(written)
         });

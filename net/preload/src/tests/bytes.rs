@@ -2,9 +2,12 @@
 
 use super::supervisor::Session;
 use super::{PATIENCE, error_of, read, recv, send, set_nonblocking, write};
-use crate::stream::{is_in_first_page, whole};
+use crate::stream::{is_in_first_page, read_pieces, whole, write_pieces};
 use crate::table::{CRAMPED_MAX, Kind};
-use sidecore_net_rings::{LARGE_RING_BYTES, RING_BYTES};
+use sidecore_net_rings::{
+    Broken, LARGE_BYTES, LARGE_RING_BYTES, Lock, RING_BYTES, STREAM_BYTES, Served, Stream,
+};
+use sidecore_sys::{SharedMap, Sharing};
 use std::ffi::{c_int, c_void};
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -407,4 +410,59 @@ fn lengths_of_pieces_are_added() {
 fn the_first_page_has_no_memory() {
     assert!(is_in_first_page(0) && is_in_first_page(4095));
     assert!(!is_in_first_page(4096));
+}
+
+fn piece(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    }
+}
+
+/// Between two pieces, another thread maps large rings, and the supervisor goes over to them: the
+/// bytes of the first piece were read into it twice, and so lost.
+#[test]
+fn pieces_that_were_read_stay_when_a_later_one_fails() {
+    let memory = |bytes| SharedMap::create("test", bytes, Sharing::ReadWrite).unwrap();
+    let (map, large) = (memory(STREAM_BYTES), memory(LARGE_BYTES));
+    let small = Stream::over(map.slice()).unwrap();
+    small.begin();
+    let mut served = Served::default();
+    let supervisors = small.with_large(Some(large.slice()));
+    let first = vec![1; RING_BYTES + 1];
+    let given = supervisors.give(&mut served, &first).unwrap();
+    assert_eq!(given, RING_BYTES);
+    let (mut one, mut two) = (vec![0; RING_BYTES], [0; 8]);
+    let pieces = [piece(&mut one), piece(&mut two)];
+    let Lock::Held(mut held) = small.lock() else {
+        panic!("it is free");
+    };
+    let mut copies = 0;
+    let read = read_pieces(&pieces, 0, |room, _| {
+        copies += 1;
+        if copies == 2 {
+            supervisors.show_large();
+            assert_eq!(supervisors.give(&mut served, b"large"), Ok(5));
+        }
+        held.read(room, false, 0)
+    });
+    assert_eq!((read, copies), (Ok(RING_BYTES), 2));
+    drop(held);
+    let Lock::Held(mut held) = supervisors.lock() else {
+        panic!("it is free");
+    };
+    let read = read_pieces(&pieces, RING_BYTES, |room, _| held.read(room, false, 0));
+    assert_eq!(read, Ok(5));
+    assert!(one.iter().all(|byte| *byte == 1));
+    assert_eq!(&two[..5], b"large");
+}
+
+#[test]
+fn pieces_that_were_written_count_when_a_later_one_fails() {
+    let (mut one, mut two) = (*b"abc", *b"defgh");
+    let pieces = [piece(&mut one), piece(&mut two)];
+    let mut results = [Ok(3), Err(Broken)].into_iter();
+    let mut copy = |_: &[u8]| results.next().unwrap();
+    assert_eq!(write_pieces(&pieces, 0, &mut copy), Ok(3));
+    assert_eq!(write_pieces(&pieces, 3, |_| Err(Broken)), Err(Broken));
 }
