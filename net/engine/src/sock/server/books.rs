@@ -233,6 +233,8 @@ pub(super) struct Chunks {
     lent: Box<[Option<u32>]>,
     /// Numbers of sockets that found no free chunk.
     starved: VecDeque<u32>,
+    /// Number of entries whose socket was removed.
+    starved_gone: usize,
 }
 
 impl Chunks {
@@ -254,6 +256,7 @@ impl Chunks {
             free: (0..count).rev().collect(),
             lent: vec![None; count.to_usize()].into(),
             starved: VecDeque::new(),
+            starved_gone: 0,
         }
     }
 
@@ -376,8 +379,26 @@ impl Chunks {
         &mut self,
         table: &'t mut SocketTable,
     ) -> Option<&'t mut Socket> {
-        let socket = table.find(self.starved.pop_front()?)?;
+        let Some(socket) = table.find(self.starved.pop_front()?) else {
+            self.starved_gone = self.starved_gone.saturating_sub(1);
+            return None;
+        };
         socket.starved = false;
+        Some(socket)
+    }
+
+    /// Removes a socket from the table, and from the queue for chunks.
+    pub(super) fn remove(&mut self, table: &mut SocketTable, place: Place) -> Option<Socket> {
+        let socket = table.remove(place)?;
+        if socket.starved {
+            self.starved_gone += 1;
+            // Half of the queue at once, so that a removal costs the same in any queue. A process
+            // that returns no chunk would otherwise make it grow without bound.
+            if self.starved_gone > self.starved.len() / 2 {
+                self.starved.retain(|number| table.find(*number).is_some());
+                self.starved_gone = 0;
+            }
+        }
         Some(socket)
     }
 }
@@ -429,7 +450,7 @@ mod tests {
         assert_eq!(chunks.lend(socket), None);
         ready.add(socket);
         let place = socket.place();
-        table.remove(place);
+        chunks.remove(&mut table, place).unwrap();
         let new = open(&mut table, 2);
         let socket = table.find(new).unwrap();
         assert_eq!(socket.place(), place);
@@ -437,7 +458,6 @@ mod tests {
         assert_eq!(chunks.lend(socket), None);
         // The old one's entries end with it.
         assert!(ready.next(&mut table).is_none());
-        assert!(chunks.next_starved(&mut table).is_none());
         assert_eq!(chunks.give(lent).ok(), Some(old));
         let socket = table.find(new).unwrap();
         assert!(socket.queued && socket.starved);
@@ -446,5 +466,30 @@ mod tests {
         assert_eq!(socket.number, new);
         assert!(!socket.queued && !socket.starved);
         assert_eq!((ready.len(), chunks.starved.len()), (0, 0));
+    }
+
+    /// Each of them stayed in the queue until a chunk was free, which a process prevents that
+    /// returns none.
+    #[test]
+    fn sockets_that_are_closed_while_they_wait_for_a_chunk_leave_the_queue() {
+        let (mut table, mut chunks) = (SocketTable::default(), Chunks::new(1));
+        let open = |chunks: &mut Chunks, table: &mut SocketTable, id| {
+            let socket = table.add(Id(id), Kind::Udp, Reported::Nothing).unwrap();
+            (chunks.lend(socket), socket.number, socket.place())
+        };
+        let (lent, ..) = open(&mut chunks, &mut table, 0);
+        let (_, waiting, _) = open(&mut chunks, &mut table, 1);
+        for id in 2..100_000 {
+            let (none, _, place) = open(&mut chunks, &mut table, id);
+            assert_eq!(none, None);
+            chunks.remove(&mut table, place).unwrap();
+            assert!(chunks.starved.len() <= 4, "after {id} sockets");
+        }
+        assert!(chunks.give(lent.unwrap()).is_ok());
+        let mut found = None;
+        while found.is_none() && !chunks.starved.is_empty() {
+            found = chunks.next_starved(&mut table).map(|it| it.number);
+        }
+        assert_eq!(found, Some(waiting));
     }
 }

@@ -82,7 +82,7 @@ impl Process {
 
     /// Removes a socket and ends it in the stack, as its process has requested.
     pub(super) fn end(&mut self, place: Place, round: &mut Round<'_, impl Sockets>) {
-        if let Some(socket) = self.sockets.remove(place) {
+        if let Some(socket) = self.chunks.remove(&mut self.sockets, place) {
             round.owners.remove(&socket.id);
             match socket.requested {
                 Requested::Abort => round.stack.abort(socket.id),
