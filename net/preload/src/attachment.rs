@@ -7,8 +7,8 @@
 use crate::real::{count, errno, int, length, real};
 use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::{
-    ATTACH, GROW, LARGE_BYTES, LEVEL, Process, SEGMENT_BYTES, SLAB_BYTES, SLAB_STREAMS, STREAMS,
-    Stream, UPGRADE, VERSION, WAITER, WAITERS, WORDS,
+    ATTACH, GROW, LARGE_BYTES, LEVEL, LINGER, Process, SEGMENT_BYTES, SLAB_BYTES, SLAB_STREAMS,
+    STREAMS, Stream, UPGRADE, VERSION, WAITER, WAITERS, WORDS,
 };
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::SharedMapping;
@@ -259,8 +259,10 @@ pub(crate) fn drain(waiter: Waiter) {
     crate::real::set_errno(before);
 }
 
-/// Sends a request to the supervisor.
+/// Sends a request to the supervisor. A signal interrupts [`LINGER`] only, as it does close(2): any
+/// other request may have been served by then, and this process would not know.
 pub(crate) fn request(descriptor: c_int, name: c_int, word: u32) -> Result<[u32; WORDS], c_int> {
+    let _blocked = (name != LINGER).then(Blocked::begin);
     #[cfg(test)]
     if let Some(answer) = crate::tests::supervisor::answer(descriptor, name, word) {
         return answer;
@@ -283,6 +285,60 @@ pub(crate) fn request(descriptor: c_int, name: c_int, word: u32) -> Result<[u32;
     crate::real::set_errno(before);
     if result == 0 { Ok(words) } else { Err(error) }
 }
+
+/// Signals of this thread, blocked until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Blocked {
+    /// None: a filter of the program's forbids the change.
+    before: Option<u64>,
+}
+
+impl Blocked {
+    /// Blocks all but those that a fault of this thread raises.
+    pub(crate) fn begin() -> Self {
+        Self {
+            before: change_mask(libc::SIG_BLOCK, !FAULTS),
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            change_mask(libc::SIG_SETMASK, before);
+        }
+    }
+}
+
+/// rt_sigprocmask(2); the mask before. Not the C library's function, which leaves its own signals
+/// out: those interrupt a request, too.
+fn change_mask(how: c_int, mask: u64) -> Option<u64> {
+    let (before, mut old) = (errno(), 0_u64);
+    // SAFETY: the kernel's sets have 8 bytes; it reads one and writes one.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            how,
+            &raw const mask,
+            &raw mut old,
+            size_of_val(&mask),
+        )
+    };
+    crate::real::set_errno(before);
+    (result == 0).then_some(old)
+}
+
+/// A signal's bit in a set.
+const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+const FAULTS: u64 = bit(libc::SIGILL)
+    | bit(libc::SIGTRAP)
+    | bit(libc::SIGBUS)
+    | bit(libc::SIGFPE)
+    | bit(libc::SIGSEGV)
+    | bit(libc::SIGSYS);
 
 fn map(file: c_int, bytes: usize) -> Option<SharedMapping> {
     if file < 0 {

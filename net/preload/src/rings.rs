@@ -3,7 +3,7 @@
 //! Must stay true: a descriptor has rings only while a single process uses it through this library:
 //! any other user finds all its bytes in the pair first.
 
-use crate::attachment;
+use crate::attachment::{self, Blocked};
 use crate::interest;
 use crate::table::{self, Kind, Record, record};
 use sidecore_net_rings::TAKE_BACK;
@@ -49,6 +49,14 @@ pub(crate) fn is_due(record: &Record) -> bool {
 /// Requests rings for a candidate; true if it has some then.
 #[cold]
 pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
+    // Looked at again below; most that come to nothing do so here, without a system call.
+    if record.kind() == Kind::Candidate && record.waits.load(Ordering::SeqCst) > 0 {
+        record.calls.store(0, Ordering::Relaxed);
+        return false;
+    }
+    // A handler on this thread that uses the descriptor would wait for this call, which waits for
+    // the handler; and a request that it interrupts may have been served.
+    let _blocked = Blocked::begin();
     if !record.begin_upgrade() {
         return has_rings(descriptor);
     }
@@ -89,7 +97,8 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
             record.put_off.fetch_add(1, Ordering::Relaxed);
             return bar(Kind::Candidate);
         }
-        Err(libc::EPROTO) => {
+        // Interrupted, although signals are blocked: the process was stopped.
+        Err(libc::EPROTO | libc::EINTR) => {
             // Otherwise bytes would come by rings that no thread reads.
             give_back(descriptor);
             return false;
@@ -144,6 +153,8 @@ pub(crate) fn give_back(descriptor: c_int) {
     for _ in 0..GIVE_BACK_TRIES {
         match attachment::request(descriptor, TAKE_BACK, 0) {
             Err(libc::EAGAIN) => std::thread::sleep(Duration::from_millis(1)),
+            // The supervisor may not have seen it.
+            Err(libc::EINTR) => {}
             _ => break,
         }
     }

@@ -40,6 +40,8 @@ struct Far {
     taken: Vec<u8>,
     taken_back: usize,
     was_connected: bool,
+    /// A signal arrives while its thread waits for an answer.
+    raises: bool,
 }
 
 struct Rings {
@@ -57,6 +59,10 @@ pub(crate) fn supervisor() -> MutexGuard<'static, Supervisor> {
 /// kernel answers, for a descriptor that is no session's.
 pub(crate) fn answer(file: c_int, name: c_int, word: u32) -> Option<Result<[u32; WORDS], c_int>> {
     let mut all = supervisor();
+    if all.sessions.get(&file).is_some_and(|far| far.raises) {
+        // SAFETY: a call without pointers; the test that asks for it has set a handler.
+        unsafe { libc::raise(libc::SIGUSR2) };
+    }
     match name {
         ATTACH => Some(all.attach(word)),
         WAITER => Some(all.add_waiter(word)),
@@ -211,6 +217,7 @@ impl Session {
             taken: Vec::new(),
             taken_back: 0,
             was_connected: true,
+            raises: false,
         };
         supervisor().sessions.insert(near.as_raw_fd(), far);
         Self { near }
@@ -249,6 +256,12 @@ impl Session {
         let mut all = supervisor();
         let far = all.sessions.get_mut(&self.file()).unwrap();
         far.refusals = errors.iter().rev().copied().collect();
+    }
+
+    /// Each of its requests meets SIGUSR2.
+    pub(crate) fn interrupt_requests(&self) {
+        let mut all = supervisor();
+        all.sessions.get_mut(&self.file()).unwrap().raises = true;
     }
 
     /// Not a session: a pair of the program's own.

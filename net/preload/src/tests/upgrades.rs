@@ -3,8 +3,9 @@
 use super::supervisor::{Session, is_attached};
 use super::{read, recv, until, write};
 use crate::rings::{bar, give_back, has_rings, is_due};
-use crate::table::Kind;
-use std::sync::atomic::Ordering;
+use crate::table::{Kind, kind};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 #[test]
@@ -155,4 +156,62 @@ fn rings_that_another_thread_copies_from_are_waited_for() {
         barring.join().unwrap();
     });
     assert_eq!(read(session.file(), 8), Ok(b"abc".to_vec()));
+}
+
+static SIGNALLED: AtomicI32 = AtomicI32::new(-1);
+static FOUND: AtomicU32 = AtomicU32::new(0);
+
+/// Counts the looks that find its descriptor settled, and each other one as a thousand.
+extern "C" fn look(_signal: c_int) {
+    let settled = matches!(
+        kind(SIGNALLED.load(Ordering::Relaxed)),
+        Kind::Ring | Kind::Barred
+    );
+    let count = if settled { 1 } else { 1000 };
+    FOUND.fetch_add(count, Ordering::Relaxed);
+}
+
+/// An interrupted request had been served, and the library did not know: the session had rings on
+/// one side only. A handler that used the descriptor meanwhile waited for the call below it.
+#[test]
+fn signals_wait_until_a_request_is_over() {
+    // SAFETY: the handler only loads and stores atomics; zeros are an `sigaction`.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = look as *const () as usize;
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()),
+            0
+        );
+    }
+    let _attached = Session::by_rings();
+    let session = Session::by_pair();
+    SIGNALLED.store(session.file(), Ordering::Relaxed);
+    session.interrupt_requests();
+    until("the session has rings", || {
+        crate::rings::upgrade(session.file(), session.record())
+    });
+    assert_eq!(FOUND.load(Ordering::Relaxed), 1);
+    session.give(b"abc");
+    bar(session.file());
+    assert_eq!(FOUND.load(Ordering::Relaxed), 2);
+    assert_eq!(read(session.file(), 8), Ok(b"abc".to_vec()));
+    // All is as before.
+    // SAFETY: there is room for a set.
+    let blocked = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set);
+        libc::sigismember(&raw const set, libc::SIGUSR2)
+    };
+    assert_eq!(blocked, 0);
+}
+
+/// A request that a stop of the process has interrupted may have been served.
+#[test]
+fn an_interrupted_upgrade_is_given_back() {
+    let _attached = Session::by_rings();
+    let session = Session::by_pair();
+    session.refuse(&[libc::EINTR]);
+    assert!(!crate::rings::upgrade(session.file(), session.record()));
+    assert_eq!((session.kind(), session.taken_back()), (Kind::Barred, 1));
 }
