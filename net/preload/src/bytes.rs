@@ -1,12 +1,12 @@
 //! Intercepted calls that transfer bytes.
 
 use crate::real::{errno, real, set_errno};
+use crate::rings::in_kernel;
 use crate::stream::{self, Done};
 use crate::table::{Kind, ROUTES, record};
 use crate::{accepting, attachment, check, closing, rings};
 use sidecore_sys::control_message::{ControlMessages, judge_for_tcp};
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::Ordering;
 
 fn one(pointer: *const c_void, bytes: usize) -> libc::iovec {
     libc::iovec {
@@ -33,40 +33,27 @@ fn message_of(pieces: stream::Pieces<'_>) -> libc::msghdr {
     message
 }
 
-/// Finishes a call: with the result of the rings, or of the kernel.
+/// Finishes a call: with the result of the rings, or of the kernel, which is told that there were
+/// rings.
 #[inline]
-fn end(done: Done, kernel: impl FnOnce() -> isize) -> isize {
+fn end(done: Done, kernel: impl FnOnce(bool) -> isize) -> isize {
     match done {
         Done::Bytes(count) => count.cast_signed(),
         Done::Failed(error) => {
             set_errno(error);
             -1
         }
-        Done::Kernel => kernel(),
-    }
-}
-
-/// A kernel call that may block on one descriptor.
-#[inline]
-fn in_kernel<T>(descriptor: c_int, work: impl FnOnce() -> T) -> T {
-    match record(descriptor).filter(|record| record.kind() == Kind::Candidate) {
-        None => work(),
-        Some(record) => {
-            record.waits.fetch_add(1, Ordering::SeqCst);
-            rings::keep_pair(descriptor, record);
-            let done = work();
-            record.waits.fetch_sub(1, Ordering::SeqCst);
-            done
-        }
+        Done::Kernel => kernel(true),
     }
 }
 
 /// read(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isize {
-    let kernel = move || {
+    let kernel = move |had_rings| {
         in_kernel(
             file,
+            had_rings,
             move || real!(read(file => c_int, to => *mut c_void, bytes => usize) -> isize),
         )
     };
@@ -74,7 +61,7 @@ pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isi
         if routes(file) {
             return hear_routes(file, to, bytes, 0);
         }
-        return closing::note_end(file, kernel(), bytes);
+        return closing::note_end(file, kernel(false), bytes);
     }
     end(stream::receive(file, &[one(to, bytes)], 0), kernel)
 }
@@ -82,9 +69,10 @@ pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isi
 /// readv(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int) -> isize {
-    let kernel = move || {
+    let kernel = move |had_rings| {
         in_kernel(
             file,
+            had_rings,
             move || real!(readv(file => c_int, to => *const libc::iovec, count => c_int) -> isize),
         )
     };
@@ -96,15 +84,16 @@ pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int
             unsafe { recvmsg(file, &raw mut message, 0) }
         }
         // A call without room for a byte is rare and ambiguous; later writes then make one check.
-        _ => closing::note_end(file, kernel(), 1),
+        Some(_) => closing::note_end(file, kernel(false), 1),
+        None => closing::note_end(file, kernel(true), 1),
     }
 }
 
 /// recv(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(file: c_int, to: *mut c_void, bytes: usize, flags: c_int) -> isize {
-    let kernel = move || {
-        in_kernel(file, move || {
+    let kernel = move |had_rings| {
+        in_kernel(file, had_rings, move || {
             real!(recv(file => c_int, to => *mut c_void, bytes => usize,
                     flags => c_int) -> isize)
         })
@@ -114,7 +103,7 @@ pub unsafe extern "C" fn recv(file: c_int, to: *mut c_void, bytes: usize, flags:
         if routes(file) {
             return hear_routes(file, to, bytes, flags);
         }
-        return closing::note_end(file, kernel(), bytes);
+        return closing::note_end(file, kernel(false), bytes);
     }
     end(stream::receive(file, &[one(to, bytes)], flags), kernel)
 }
@@ -129,8 +118,8 @@ pub unsafe extern "C" fn recvfrom(
     from: *mut libc::sockaddr,
     from_bytes: *mut libc::socklen_t,
 ) -> isize {
-    let kernel = move || {
-        in_kernel(file, move || {
+    let kernel = move |had_rings| {
+        in_kernel(file, had_rings, move || {
             real!(recvfrom(file => c_int, to => *mut c_void, bytes => usize, flags => c_int,
                 from => *mut libc::sockaddr, from_bytes => *mut libc::socklen_t) -> isize)
         })
@@ -141,12 +130,12 @@ pub unsafe extern "C" fn recvfrom(
             return hear_routes(file, to, bytes, flags);
         }
         if from.is_null() || from_bytes.is_null() {
-            return closing::note_end(file, kernel(), bytes);
+            return closing::note_end(file, kernel(false), bytes);
         }
         // SAFETY: the program says that a length is there.
         // The kernel overwrites the length, and the name is hidden by what there was room for.
         let room = unsafe { *from_bytes };
-        let read = closing::note_end(file, kernel(), bytes);
+        let read = closing::note_end(file, kernel(false), bytes);
         if read >= 0 {
             // SAFETY: the kernel has just written both.
             unsafe { accepting::hide_name(file, from.cast(), room, from_bytes) };
@@ -165,20 +154,21 @@ pub unsafe extern "C" fn recvfrom(
 /// recvmsg(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
-    let kernel = move || {
-        in_kernel(file, move || {
+    let kernel = move |had_rings| {
+        in_kernel(file, had_rings, move || {
             real!(recvmsg(file => c_int, message => *mut libc::msghdr,
                     flags => c_int) -> isize)
         })
     };
     meet(file);
-    if stream::is_in_first_page(message.addr()) || !rings::has_rings(file) {
+    let is_nowhere = stream::is_in_first_page(message.addr());
+    if is_nowhere || !rings::has_rings(file) {
         // SAFETY: the program guarantees a message header; the kernel reports an error without one.
-        let name = (!stream::is_in_first_page(message.addr())).then(|| unsafe {
+        let name = (!is_nowhere).then(|| unsafe {
             let header = &*message;
             (header.msg_name, header.msg_namelen)
         });
-        let read = closing::note_end(file, kernel(), 1);
+        let read = closing::note_end(file, kernel(is_nowhere), 1);
         if read >= 0 && name.is_some() {
             // SAFETY: the kernel has just written the header and what it refers to.
             for passed in control(unsafe { &*message }).map_or(Vec::new(), descriptors_in) {
@@ -198,7 +188,7 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
     // SAFETY: the program says that a message's header is there.
     let header = unsafe { &mut *message };
     let Some(pieces) = pieces(header.msg_iov, header.msg_iovlen as _) else {
-        return kernel();
+        return kernel(true);
     };
     let done = stream::receive(file, pieces, flags);
     if matches!(done, Done::Bytes(_)) {
@@ -220,7 +210,7 @@ pub unsafe extern "C" fn recvmmsg(
     limit: *mut libc::timespec,
 ) -> c_int {
     rings::bar(file);
-    in_kernel(file, move || {
+    in_kernel(file, false, move || {
         real!(recvmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
             flags => c_int, limit => *mut libc::timespec) -> c_int)
     })
@@ -229,9 +219,10 @@ pub unsafe extern "C" fn recvmmsg(
 /// write(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(file: c_int, from: *const c_void, bytes: usize) -> isize {
-    let kernel = move || {
+    let kernel = move |had_rings| {
         in_kernel(
             file,
+            had_rings,
             move || real!(write(file => c_int, from => *const c_void, bytes => usize) -> isize),
         )
     };
@@ -243,7 +234,7 @@ pub unsafe extern "C" fn write(file: c_int, from: *const c_void, bytes: usize) -
         if routes(file) {
             return ask_routes(file, from, bytes, 0);
         }
-        return kernel();
+        return kernel(false);
     }
     end(stream::send(file, &[one(from, bytes)], 0), kernel)
 }
@@ -251,8 +242,8 @@ pub unsafe extern "C" fn write(file: c_int, from: *const c_void, bytes: usize) -
 /// writev(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_int) -> isize {
-    let kernel = move || {
-        in_kernel(file, move || {
+    let kernel = move |had_rings| {
+        in_kernel(file, had_rings, move || {
             real!(writev(file => c_int, from => *const libc::iovec,
                     count => c_int) -> isize)
         })
@@ -264,7 +255,8 @@ pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_
             // SAFETY: as of writev(2).
             unsafe { sendmsg(file, &raw const message, 0) }
         }
-        _ => kernel(),
+        Some(_) => kernel(false),
+        None => kernel(true),
     }
 }
 
@@ -276,19 +268,20 @@ pub unsafe extern "C" fn send(
     bytes: usize,
     flags: c_int,
 ) -> isize {
-    let work = move |flags| {
-        in_kernel(file, move || {
+    let work = move |flags, had_rings| {
+        in_kernel(file, had_rings, move || {
             real!(send(file => c_int, from => *const c_void, bytes => usize, flags => c_int)
                 -> isize)
         })
     };
-    let kernel = move || closing::send(file, flags, || bytes, work);
+    let kernel =
+        move |had_rings| closing::send(file, flags, || bytes, move |flags| work(flags, had_rings));
     meet(file);
     if !rings::has_rings(file) {
         if routes(file) {
             return ask_routes(file, from, bytes, flags);
         }
-        return kernel();
+        return kernel(false);
     }
     end(stream::send(file, &[one(from, bytes)], flags), kernel)
 }
@@ -303,13 +296,14 @@ pub unsafe extern "C" fn sendto(
     to: *const libc::sockaddr,
     to_bytes: libc::socklen_t,
 ) -> isize {
-    let work = move |flags| {
-        in_kernel(file, move || {
+    let work = move |flags, had_rings| {
+        in_kernel(file, had_rings, move || {
             real!(sendto(file => c_int, from => *const c_void, bytes => usize, flags => c_int,
                 to => *const libc::sockaddr, to_bytes => libc::socklen_t) -> isize)
         })
     };
-    let kernel = move || closing::send(file, flags, || bytes, work);
+    let kernel =
+        move |had_rings| closing::send(file, flags, || bytes, move |flags| work(flags, had_rings));
     if to.is_null() {
         meet(file);
         if routes(file) {
@@ -317,7 +311,7 @@ pub unsafe extern "C" fn sendto(
         }
     }
     if !rings::has_rings(file) {
-        return kernel();
+        return kernel(false);
     }
     end(stream::send(file, &[one(from, bytes)], flags), kernel)
 }
@@ -325,14 +319,14 @@ pub unsafe extern "C" fn sendto(
 /// sendmsg(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
-    let work = move |flags| {
-        in_kernel(file, move || {
+    let work = move |flags, had_rings| {
+        in_kernel(file, had_rings, move || {
             real!(sendmsg(file => c_int, message => *const libc::msghdr,
                     flags => c_int) -> isize)
         })
     };
     if stream::is_in_first_page(message.addr()) {
-        return work(flags);
+        return work(flags, true);
     }
     // SAFETY: the program says that a message's header is there.
     let header = unsafe { &*message };
@@ -344,7 +338,14 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
     meet(file);
     let pieces = pieces(header.msg_iov, header.msg_iovlen as _);
     // The length is computed only if the kernel refuses the call.
-    let kernel = move || closing::send(file, flags, || pieces.map_or(0, stream::whole), work);
+    let kernel = move |had_rings| {
+        closing::send(
+            file,
+            flags,
+            || pieces.map_or(0, stream::whole),
+            move |flags| work(flags, had_rings),
+        )
+    };
     match pieces {
         Some(pieces) if rings::has_rings(file) => {
             // A pair would take what a TCP socket refuses, such as SCM_RIGHTS.
@@ -355,7 +356,8 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
             };
             end(done, kernel)
         }
-        _ => kernel(),
+        Some(_) => kernel(false),
+        None => kernel(true),
     }
 }
 
@@ -368,7 +370,7 @@ pub unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     rings::bar(file);
-    in_kernel(file, move || {
+    in_kernel(file, false, move || {
         real!(sendmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
             flags => c_int) -> c_int)
     })
@@ -455,7 +457,7 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> 
         if read == 0 {
             break;
         }
-        let kernel = move || {
+        let kernel = move |_| {
             real!(send(to => c_int, at.cast_const() => *const c_void, read => usize,
                 0 => c_int) -> isize)
         };
@@ -495,7 +497,7 @@ pub unsafe extern "C" fn sendfile(
     count: usize,
 ) -> isize {
     if !rings::has_rings(to) {
-        return in_kernel(to, move || {
+        return in_kernel(to, false, move || {
             real!(sendfile(to => c_int, from => c_int, offset => *mut libc::off_t, count => usize)
                 -> isize)
         });

@@ -48,40 +48,49 @@ pub(crate) fn change(
     };
     // An epoll instance in another one: the outer one learns only what the kernel knows.
     rings::bar_instance(descriptor, record);
-    // Settled: a registration during an upgrade would be missed by `adopt`.
-    match record.settled_kind() {
-        Kind::Candidate => {
-            // Armed again, so no event was reported since.
-            if operation == libc::EPOLL_CTL_MOD
-                && record.epoll() == Some(epoll)
-                && is_told_once(record)
-                && rings::is_due(record)
-            {
-                note(epoll, operation, descriptor, event, record);
-                if rings::upgrade(descriptor, record) {
-                    return 0;
-                }
-            }
-            // The kernel decides; only what it accepts is recorded.
-            let result = as_is(event);
-            if result == 0 {
-                note(epoll, operation, descriptor, event, record);
-            }
-            result
+    // Armed again, so no event was reported since.
+    if record.kind() == Kind::Candidate
+        && operation == libc::EPOLL_CTL_MOD
+        && record.epoll() == Some(epoll)
+        && is_told_once(record)
+        && rings::is_due(record)
+    {
+        note(epoll, operation, descriptor, event, record);
+        if rings::upgrade(descriptor, record) {
+            return 0;
         }
+    }
+    // The kernel decides; only what it accepts is recorded. `adopt` would miss a registration
+    // during an upgrade, so none begins before it is recorded.
+    record.waits.fetch_add(1, Ordering::SeqCst);
+    let kind = loop {
+        let kind = record.settled_kind();
+        if kind != Kind::Candidate || !record.has_begun_upgrade() {
+            break kind;
+        }
+    };
+    let register = || {
+        let result = as_is(event);
+        #[cfg(test)]
+        crate::tests::between(descriptor);
+        if result == 0 {
+            note(epoll, operation, descriptor, event, record);
+        }
+        result
+    };
+    let registered = (kind == Kind::Candidate).then(register);
+    record.waits.fetch_sub(1, Ordering::SeqCst);
+    if let Some(result) = registered {
+        return result;
+    }
+    match kind {
         Kind::Ring => change_ring(epoll, operation, descriptor, event, record),
         Kind::Inherited => {
             rings::give_back(descriptor);
             as_is(event)
         }
         // It stays on its pair; `shutdown` has to know its registration.
-        Kind::Barred => {
-            let result = as_is(event);
-            if result == 0 {
-                note(epoll, operation, descriptor, event, record);
-            }
-            result
-        }
+        Kind::Barred => register(),
         _ => as_is(event),
     }
 }

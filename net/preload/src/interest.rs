@@ -4,7 +4,7 @@
 //! Must stay true: a descriptor is in at most one such instance, and is watched by the kernel again
 //! when it loses its rings.
 
-use crate::attachment::{self, Attachment, STREAM_COUNT, Waiter, drain};
+use crate::attachment::{self, Attachment, Blocked, STREAM_COUNT, Waiter, drain};
 use crate::real::{errno, real};
 use crate::table::{Kind, Record, record};
 use sidecore_bare::width::ToUsize;
@@ -12,7 +12,7 @@ use sidecore_net_rings::WAITERS;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An epoll instance with descriptors that have rings.
@@ -47,6 +47,27 @@ pub(crate) struct Interest {
     pub(crate) is_queued: bool,
     /// It was reported, with EPOLLONESHOT.
     pub(crate) is_spent: bool,
+}
+
+/// A thread prepares an instance. No mutex: a forked child frees it from a thread that it has not.
+static BEGINS: AtomicBool = AtomicBool::new(false);
+
+/// The right to prepare an instance.
+struct Turn;
+
+impl Turn {
+    fn take() -> Self {
+        while BEGINS.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        BEGINS.store(false, Ordering::Release);
+    }
 }
 
 /// By their waiters' numbers. A set whose epoll instance was closed is reused with its waiter.
@@ -99,7 +120,15 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
     let Some(record) = record(epoll) else {
         return false;
     };
-    match record.kind() {
+    if record.kind() == Kind::Epoll {
+        return true;
+    }
+    // One at a time: the waiter of a second one would not be the set's. A handler on this thread
+    // would wait for it.
+    let _blocked = Blocked::begin();
+    let _turn = Turn::take();
+    let kind = record.kind();
+    match kind {
         Kind::Epoll => return true,
         // Something else watches the instance.
         Kind::InheritedEpoll | Kind::Barred => return false,
@@ -138,8 +167,13 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
     }
     // Before the kind, whose Release makes it visible.
     record.number.store(waiter.number, Ordering::Relaxed);
-    record.set_kind(Kind::Epoll);
-    true
+    // Something else may watch the instance by now.
+    let is_epoll = record.change_kind(kind, Kind::Epoll);
+    if !is_epoll {
+        control(epoll, libc::EPOLL_CTL_DEL, waiter.socket, 0, OWN_DATA);
+        attachment.give_waiter_back(waiter);
+    }
+    is_epoll
 }
 
 /// A registered descriptor has got rings; false if the instance takes none any more.
@@ -248,6 +282,7 @@ pub(crate) fn control(
     operation: c_int,
     descriptor: c_int,
     events: u32,
+    BEGINS.store(false, Ordering::Release);
     data: u64,
 ) -> c_int {
     let mut event = libc::epoll_event { events, u64: data };

@@ -6,7 +6,7 @@
 use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::blocking::READER;
 use crate::real::{self, real};
-use crate::table::{self, Kind, kind, record};
+use crate::table::{self, Kind, Record, kind, record};
 use crate::{rings, stream};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -167,6 +167,30 @@ fn sleep(
     word.announce_sleep();
     let mut count = 0;
     if look(attachment, polled) == 0 && !are_others(polled, asked) {
+        count = ask_beside(waiter, asked, left, mask);
+    }
+    word.cancel_sleep();
+    tell(polled, None);
+    drain(waiter);
+    count
+}
+
+/// Asks the kernel for the waiter's socket and those without rings, which get none meanwhile; 0 at
+/// once if one of them has got some.
+fn ask_beside(
+    waiter: Waiter,
+    asked: &mut Vec<libc::pollfd>,
+    left: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    for record in asked.iter().filter_map(|asked| record(asked.fd)) {
+        record.waits.fetch_add(1, Ordering::SeqCst);
+    }
+    let has_rings =
+        |record: &Record| record.has_begun_upgrade() && record.settled_kind() == Kind::Ring;
+    let mut records = asked.iter().filter_map(|asked| record(asked.fd));
+    let mut count = 0;
+    if !records.any(has_rings) {
         asked.push(libc::pollfd {
             fd: waiter.socket,
             events: libc::POLLIN,
@@ -178,9 +202,9 @@ fn sleep(
             count -= 1;
         }
     }
-    word.cancel_sleep();
-    tell(polled, None);
-    drain(waiter);
+    for record in asked.iter().filter_map(|asked| record(asked.fd)) {
+        record.waits.fetch_sub(1, Ordering::SeqCst);
+    }
     count
 }
 

@@ -177,16 +177,24 @@ pub(crate) fn fall_back(descriptor: c_int, record: &Record) {
 /// As [`give_back`], if it has rings; it is no candidate any more. All descriptors in an epoll
 /// instance go back to their pairs with it.
 pub(crate) fn bar(descriptor: c_int) {
-    match table::kind(descriptor) {
-        Kind::Ring | Kind::Inherited => give_back(descriptor),
-        Kind::Epoll | Kind::Alias => dissolve(descriptor),
-        Kind::InheritedEpoll => disinherit(descriptor),
-        Kind::Candidate | Kind::Instance => {
-            if let Some(record) = record(descriptor) {
-                record.set_kind(Kind::Barred);
+    let Some(record) = record(descriptor) else {
+        return;
+    };
+    loop {
+        // Settled: rings that another thread is getting have to go back, too.
+        match record.settled_kind() {
+            Kind::Ring | Kind::Inherited => give_back(descriptor),
+            Kind::Epoll | Kind::Alias => dissolve(descriptor),
+            Kind::InheritedEpoll => disinherit(descriptor),
+            kind @ (Kind::Candidate | Kind::Instance) => {
+                // It may get rings at this moment.
+                if !record.change_kind(kind, Kind::Barred) {
+                    continue;
+                }
             }
+            _ => {}
         }
-        _ => {}
+        return;
     }
 }
 
@@ -248,6 +256,30 @@ pub(crate) fn disinherit(epoll: c_int) {
 pub(crate) fn keep_pair(descriptor: c_int, record: &Record) {
     if record.has_begun_upgrade() && record.settled_kind() == Kind::Ring {
         bar(descriptor);
+    }
+}
+
+/// A kernel call that may block on one descriptor. With `had_rings`, the rings have sent the call
+/// to the pair, and stay; else none were seen, and if there are some now, the descriptor loses them.
+#[inline]
+pub(crate) fn in_kernel<T>(descriptor: c_int, had_rings: bool, work: impl FnOnce() -> T) -> T {
+    #[cfg(test)]
+    crate::tests::between(descriptor);
+    let waits = |record: &&Record| match record.kind() {
+        Kind::Candidate => true,
+        // Another thread has requested them since this one looked.
+        Kind::Upgrading | Kind::Ring => !had_rings,
+        _ => false,
+    };
+    match record(descriptor).filter(waits) {
+        None => work(),
+        Some(record) => {
+            record.waits.fetch_add(1, Ordering::SeqCst);
+            keep_pair(descriptor, record);
+            let done = work();
+            record.waits.fetch_sub(1, Ordering::SeqCst);
+            done
+        }
     }
 }
 

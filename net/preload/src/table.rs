@@ -164,6 +164,23 @@ impl Record {
                 .is_ok()
     }
 
+    /// Changes the kind, if it is still `from`, which is one of this process.
+    pub(crate) fn change_kind(&self, from: Kind, to: Kind) -> bool {
+        let before = self.state.load(Ordering::Acquire);
+        let forks = FORKS.load(Ordering::Relaxed) << KIND_BITS;
+        self.kind() == from
+            && before & KIND_MASK == code(from)
+            && self
+                .state
+                .compare_exchange(
+                    before,
+                    forks | code(to),
+                    Ordering::SeqCst,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+    }
+
     /// True if a thread requests rings, or has got some. SeqCst: a thread counts itself in `waits`
     /// and looks here then; an upgrade changes the state and looks at `waits` then. So one of them
     /// sees the other.

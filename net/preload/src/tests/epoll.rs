@@ -1,7 +1,7 @@
 //! epoll(7) over descriptors with rings and others.
 
 use super::supervisor::Session;
-use super::{error_of, number, pipe, read, write};
+use super::{error_of, number, pipe, read, upgrade_between, write};
 use crate::attachment;
 use crate::interest::{OWN_DATA, mute_data, muted};
 use crate::table::{Kind, kind};
@@ -279,4 +279,23 @@ fn the_data_of_a_muted_descriptor_is_no_programs_and_no_waiters() {
     for data in [0, 7, u64::MAX, OWN_DATA, mute_data(c_int::MAX) + 1] {
         assert_eq!(muted(data), None, "{data:#x}");
     }
+}
+
+/// Between the kernel's registration and its record, another thread got rings, which no instance
+/// watched.
+#[test]
+fn no_rings_come_between_a_registration_and_its_record() {
+    let _attached = Session::by_rings();
+    let (epoll, session) = (Epoll::new(), Session::by_pair());
+    upgrade_between(session.file());
+    epoll.add(session.file(), libc::EPOLLIN, 1);
+    assert_eq!(session.kind(), Kind::Candidate);
+    upgrade_between(session.file());
+    let changed = epoll.control(libc::EPOLL_CTL_MOD, session.file(), libc::EPOLLIN, 2);
+    assert_eq!((changed, session.kind()), (0, Kind::Candidate));
+    session.give_by_pair(b"abc");
+    assert_eq!(epoll.wait(1000), [(2, IN)]);
+    // Afterwards they come.
+    assert!(crate::rings::upgrade(session.file(), session.record()));
+    assert_eq!(epoll.wait(1000), [(2, IN)]);
 }

@@ -19,9 +19,27 @@ mod table;
 mod upgrades;
 
 use crate::real::{errno, set_errno};
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
+
+thread_local! {
+    static BETWEEN: Cell<c_int> = const { Cell::new(-1) };
+}
+
+/// Has the next call of this thread that looks at a candidate meet an upgrade before it acts.
+fn upgrade_between(file: c_int) {
+    BETWEEN.set(file);
+}
+
+/// Between a call's look at a descriptor and its act, where another thread may request rings.
+pub(crate) fn between(file: c_int) {
+    if file >= 0 && BETWEEN.get() == file {
+        BETWEEN.set(-1);
+        crate::rings::upgrade(file, crate::table::record(file).unwrap());
+    }
+}
 
 /// The error of a call that returns -1.
 fn error_of(result: impl TryInto<i64>) -> c_int {

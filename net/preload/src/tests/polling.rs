@@ -96,6 +96,34 @@ fn a_reader_and_a_poll_of_one_descriptor_are_both_woken() {
     });
 }
 
+/// Another thread got rings for the second descriptor, whose bytes did not wake the poll then.
+#[test]
+fn a_candidate_beside_rings_gets_none_while_a_poll_sleeps() {
+    let (ring, candidate) = (Session::by_rings(), Session::by_pair());
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(|| {
+            let mut all = [
+                polled(ring.file(), libc::POLLIN),
+                polled(candidate.file(), libc::POLLIN),
+            ];
+            let count = poll(&mut all, 10_000);
+            (count, all.map(|it| it.revents))
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        for _ in 0..20 {
+            assert_eq!(write(candidate.file(), b"x"), Ok(1));
+        }
+        match candidate.kind() {
+            Kind::Ring => assert_eq!(candidate.give(b"abc"), 3),
+            _ => candidate.give_by_pair(b"abc"),
+        }
+        assert_eq!(poller.join().unwrap(), (1, [0, libc::POLLIN]));
+    });
+    let waits = |session: &Session| session.record().waits.load(Ordering::SeqCst);
+    assert_eq!((waits(&ring), waits(&candidate)), (0, 0));
+    assert_eq!(super::read(candidate.file(), 8), Ok(b"abc".to_vec()));
+}
+
 #[test]
 fn a_time_limit_ends_a_poll() {
     let session = Session::by_rings();

@@ -1,7 +1,7 @@
 //! When a descriptor gets rings, and when it does not.
 
 use super::supervisor::{Session, is_attached};
-use super::{read, recv, until, write};
+use super::{read, recv, until, upgrade_between, write};
 use crate::rings::{bar, give_back, has_rings, is_due};
 use crate::table::{Kind, kind};
 use std::ffi::c_int;
@@ -156,6 +156,51 @@ fn rings_that_another_thread_copies_from_are_waited_for() {
         barring.join().unwrap();
     });
     assert_eq!(read(session.file(), 8), Ok(b"abc".to_vec()));
+}
+
+/// A call that has found no rings, and a thread that gets some before it waits: it waited for the
+/// pair, and the bytes came by the rings.
+#[test]
+fn a_call_that_has_seen_no_rings_does_not_wait_beside_them() {
+    let _attached = Session::by_rings();
+    let session = Session::by_pair();
+    session.give_by_pair(b"abc");
+    upgrade_between(session.file());
+    assert_eq!(read(session.file(), 8), Ok(b"abc".to_vec()));
+    assert_eq!(session.kind(), Kind::Barred);
+    let session = Session::by_pair();
+    upgrade_between(session.file());
+    assert_eq!(write(session.file(), b"abc"), Ok(3));
+    assert_eq!(session.kind(), Kind::Barred);
+    assert_eq!(session.take_rest(), b"abc");
+}
+
+/// A descriptor that is passed on while another thread gets rings for it kept them.
+#[test]
+fn rings_that_are_being_requested_are_barred_once_they_are_there() {
+    let session = Session::by_rings();
+    session.record().set_kind(Kind::Upgrading);
+    std::thread::scope(|scope| {
+        let file = session.file();
+        let barring = scope.spawn(move || bar(file));
+        std::thread::sleep(Duration::from_millis(5));
+        session.record().set_kind(Kind::Ring);
+        barring.join().unwrap();
+    });
+    assert_eq!((session.kind(), session.taken_back()), (Kind::Barred, 1));
+}
+
+#[test]
+fn a_kind_changes_only_from_what_was_seen() {
+    let session = Session::by_pair();
+    let record = session.record();
+    assert!(!record.change_kind(Kind::Ring, Kind::Barred));
+    assert!(record.begin_upgrade());
+    assert!(!record.change_kind(Kind::Candidate, Kind::Barred));
+    assert_eq!(session.kind(), Kind::Upgrading);
+    record.set_kind(Kind::Candidate);
+    assert!(record.change_kind(Kind::Candidate, Kind::Barred));
+    assert_eq!(session.kind(), Kind::Barred);
 }
 
 static SIGNALLED: AtomicI32 = AtomicI32::new(-1);
