@@ -88,6 +88,16 @@ impl Inner {
         }
     }
 
+    /// Takes a stream's registration out, and its entry in the list: the number may be registered
+    /// again, and would be in the list twice.
+    fn remove(&mut self, number: usize) -> Option<Interest> {
+        let interest = self.interests.get_mut(number)?.take()?;
+        if interest.is_queued {
+            self.ready.retain(|queued| queued.to_usize() != number);
+        }
+        Some(interest)
+    }
+
     pub(crate) fn put(&mut self, number: u32, descriptor: c_int, events: u32, data: u64) {
         if let Some(place) = self.interests.get_mut(number.to_usize()) {
             // A stream is in the list once, whatever its registration says.
@@ -225,7 +235,9 @@ pub(crate) fn nudge(record: &Record) {
 
 /// Takes one registration out of a set.
 pub(crate) fn take_one(set: &Set) -> Option<Interest> {
-    set.lock().interests.iter_mut().find_map(Option::take)
+    let mut inner = set.lock();
+    let number = inner.interests.iter().position(Option::is_some)?;
+    inner.remove(number)
 }
 
 /// A descriptor has lost its rings: the kernel's epoll instance watches it again.
@@ -243,10 +255,7 @@ pub(crate) fn release(descriptor: c_int, record: &Record) {
 pub(crate) fn forget(epoll: c_int, record: &Record) {
     if let Some(set) = set_of(epoll) {
         let number = record.number.load(Ordering::Relaxed).to_usize();
-        if let Some(place) = set.lock().interests.get_mut(number) {
-            // Its number stays in the ready list; an entry without an interest is skipped.
-            *place = None;
-        }
+        set.lock().remove(number);
     }
 }
 
