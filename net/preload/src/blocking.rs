@@ -20,6 +20,24 @@ pub(crate) enum For {
     Writing,
 }
 
+/// The time limit of one call: it starts when the call first waits, and is the same for all its
+/// waits.
+#[derive(Debug, Default)]
+pub(crate) struct Limit {
+    /// None before the first wait; then the end, or none without a limit.
+    end: Option<Option<Instant>>,
+}
+
+impl Limit {
+    /// The end of the call, whose socket has this limit.
+    pub(crate) fn end(&mut self, patience: impl FnOnce() -> Option<Duration>) -> Option<Instant> {
+        // A time that the clock cannot express never comes.
+        *self
+            .end
+            .get_or_insert_with(|| Instant::now().checked_add(patience()?))
+    }
+}
+
 /// Sleeps until the supervisor reports an event of a stream, unless `is_ready`; the caller looks
 /// again then. The error if a timeout of the socket, or a signal, ends the call.
 pub(crate) fn wait(
@@ -27,14 +45,14 @@ pub(crate) fn wait(
     descriptor: c_int,
     record: &Record,
     what: For,
+    limit: &mut Limit,
     is_ready: impl Fn() -> bool,
 ) -> Result<(), c_int> {
     // Read once for the call, as the kernel does.
-    let patience = patience(descriptor, record, what);
+    let end = limit.end(|| patience(descriptor, record, what));
     let Some(waiter) = attachment.waiter(descriptor) else {
         // More threads wait than there are waiters: this one polls periodically.
-        std::thread::sleep(Duration::from_millis(1));
-        return Ok(());
+        return nap(end);
     };
     let place = match what {
         For::Reading => READER,
@@ -42,9 +60,9 @@ pub(crate) fn wait(
     };
     record.waits.fetch_add(1, Ordering::SeqCst);
     let stream = attachment.stream(record.number.load(Ordering::Relaxed));
-    let end = match stream.zip(attachment.word(waiter)) {
+    let result = match stream.zip(attachment.word(waiter)) {
         Some((stream, word)) => match stream.tell(place, Some(waiter.number)) {
-            None => sleep(stream, word, place, waiter, patience, is_ready),
+            None => sleep(stream, word, place, waiter, end, is_ready),
             // The stream has room for one thread in each direction; the pair has it for all. The
             // supervisor wakes the other thread when it takes the rings back.
             Some(other) => {
@@ -57,7 +75,7 @@ pub(crate) fn wait(
     };
     record.waits.fetch_sub(1, Ordering::SeqCst);
     attachment.give_waiter_back(waiter);
-    end
+    result
 }
 
 /// Sleeps for a stream that knows the waiter.
@@ -66,16 +84,16 @@ fn sleep(
     word: &SleepWord<Shared>,
     place: usize,
     waiter: Waiter,
-    patience: Option<Duration>,
+    end: Option<Instant>,
     is_ready: impl Fn() -> bool,
 ) -> Result<(), c_int> {
     if place == WRITER {
         stream.wait_for_room();
     }
     word.announce_sleep();
-    let mut end = Ok(());
+    let mut result = Ok(());
     if !is_ready() {
-        end = doze(waiter, patience);
+        result = doze(waiter, end);
     }
     word.cancel_sleep();
     // If the descriptor was closed meanwhile, the number may be another stream's by now.
@@ -83,24 +101,22 @@ fn sleep(
         stream.tell(place, Some(other));
     }
     drain(waiter);
-    end
+    result
 }
 
 /// Sleeps until the supervisor wakes the waiter. The kernel restarts the call after a signal, if
 /// the program's handler has SA_RESTART.
-fn doze(waiter: Waiter, patience: Option<Duration>) -> Result<(), c_int> {
-    if let Some(patience) = patience {
-        let begun = Instant::now();
+fn doze(waiter: Waiter, end: Option<Instant>) -> Result<(), c_int> {
+    if let Some(end) = end {
         let mut polled = libc::pollfd {
             fd: waiter.socket,
             events: libc::POLLIN,
             revents: 0,
         };
-        let millis = c_int::try_from(patience.as_millis().max(1)).unwrap_or(c_int::MAX);
         let count = real!(poll(&raw mut polled => *mut libc::pollfd, 1 => libc::nfds_t,
-            millis => c_int) -> c_int);
+            millis_until(end) => c_int) -> c_int);
         return match count {
-            0 if begun.elapsed() >= patience => Err(libc::EAGAIN),
+            0 if Instant::now() >= end => Err(libc::EAGAIN),
             -1 => Err(errno()),
             _ => Ok(()),
         };
@@ -115,6 +131,50 @@ fn doze(waiter: Waiter, patience: Option<Duration>) -> Result<(), c_int> {
         0 => Err(libc::ECONNRESET),
         _ => Err(errno()),
     }
+}
+
+/// The time until `end` in milliseconds, rounded up.
+fn millis_until(end: Instant) -> c_int {
+    let left = end.saturating_duration_since(Instant::now());
+    c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+}
+
+/// Sleeps for a millisecond, without a waiter; the error if the call's time is over, or a signal
+/// ends it.
+pub(crate) fn nap(end: Option<Instant>) -> Result<(), c_int> {
+    let millis = end.map_or(1, |end| millis_until(end).min(1));
+    let none = std::ptr::null_mut();
+    let before = errno();
+    let count = real!(poll(none => *mut libc::pollfd, 0 => libc::nfds_t, millis => c_int)
+        -> c_int);
+    // No call of the kernel both restarts and ends after a time. With SO_RCVTIMEO or SO_SNDTIMEO
+    // signals end it in any case (signal(7)); without, those without SA_RESTART.
+    if count == -1 && (end.is_some() || !all_handlers_restart()) {
+        return Err(libc::EINTR);
+    }
+    crate::real::set_errno(before);
+    match end {
+        Some(end) if Instant::now() >= end => Err(libc::EAGAIN),
+        _ => Ok(()),
+    }
+}
+
+/// True if all handlers of the program have SA_RESTART.
+#[cold]
+fn all_handlers_restart() -> bool {
+    (1..=libc::SIGRTMAX()).all(|signal| {
+        // SAFETY: all zeros are a `sigaction`, and the kernel writes one.
+        let action = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let result = libc::sigaction(signal, std::ptr::null(), &raw mut action);
+            (result == 0).then_some(action)
+        };
+        // The C library's own signals are no handlers of the program.
+        action.is_none_or(|action| {
+            let has_none = [libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
+            has_none || action.sa_flags & libc::SA_RESTART != 0
+        })
+    })
 }
 
 /// SO_RCVTIMEO or SO_SNDTIMEO; none if it is not set.

@@ -4,7 +4,7 @@
 //! session is over, the kernel's call is made, on the pair, which knows how it ended.
 
 use crate::attachment::{self, Attachment};
-use crate::blocking::{self, For};
+use crate::blocking::{self, For, Limit};
 use crate::real::{FIONREAD, errno, flags_of, real};
 use crate::rings::{bar, fall_back, give_back};
 use crate::table::{CRAMPED_MAX, DRAINED, GONE, Kind, Record, SHUT_WRITE, record};
@@ -181,7 +181,7 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
     let peeks = flags & libc::MSG_PEEK != 0;
     // For TCP, MSG_TRUNC discards bytes instead of copying them (tcp(7)).
     let discards = flags & libc::MSG_TRUNC != 0;
-    let mut done = 0;
+    let (mut done, mut limit) = (0, Limit::default());
     loop {
         if record.kind() != Kind::Ring {
             return so_far(done);
@@ -252,7 +252,15 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
             return partly(done, libc::EAGAIN);
         }
         let beyond = if peeks { done } else { 0 };
-        if let Err(error) = wait(attachment, descriptor, record, For::Reading, beyond) {
+        let waited = wait(
+            attachment,
+            descriptor,
+            record,
+            For::Reading,
+            &mut limit,
+            beyond,
+        );
+        if let Err(error) = waited {
             return partly(done, error);
         }
     }
@@ -369,7 +377,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
         return Done::Failed(libc::EFAULT);
     }
     let wanted = whole(pieces);
-    let mut done = 0;
+    let (mut done, mut limit) = (0, Limit::default());
     loop {
         // The kernel reports the end of writing, with EPIPE and its signal.
         if record.kind() != Kind::Ring || record.has(SHUT_WRITE) {
@@ -411,7 +419,8 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
             }
             return partly(done, libc::EAGAIN);
         }
-        if let Err(error) = wait(attachment, descriptor, record, For::Writing, 0) {
+        let waited = wait(attachment, descriptor, record, For::Writing, &mut limit, 0);
+        if let Err(error) = waited {
             return partly(done, error);
         }
     }
@@ -494,9 +503,10 @@ fn wait(
     descriptor: c_int,
     record: &Record,
     what: For,
+    limit: &mut Limit,
     beyond: usize,
 ) -> Result<(), c_int> {
-    blocking::wait(attachment, descriptor, record, what, || {
+    blocking::wait(attachment, descriptor, record, what, limit, || {
         let Some(stream) = stream_of(attachment, record) else {
             return true;
         };

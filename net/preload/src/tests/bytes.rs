@@ -2,6 +2,7 @@
 
 use super::supervisor::Session;
 use super::{PATIENCE, error_of, read, recv, send, set_nonblocking, write};
+use crate::blocking::{Limit, nap};
 use crate::stream::{is_in_first_page, read_pieces, whole, write_pieces};
 use crate::table::{CRAMPED_MAX, Kind};
 use sidecore_net_rings::{
@@ -465,4 +466,66 @@ fn pieces_that_were_written_count_when_a_later_one_fails() {
     let mut copy = |_: &[u8]| results.next().unwrap();
     assert_eq!(write_pieces(&pieces, 0, &mut copy), Ok(3));
     assert_eq!(write_pieces(&pieces, 3, |_| Err(Broken)), Err(Broken));
+}
+
+/// Each wait of a call began the whole time anew: a peer that took a byte now and then kept a write
+/// waiting for ever.
+#[test]
+fn a_timeout_of_the_socket_is_for_the_whole_call() {
+    let session = Session::by_rings();
+    let limit = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 103_333,
+    };
+    // SAFETY: the value is there.
+    let set = unsafe {
+        crate::setsockopt(
+            session.file(),
+            libc::SOL_SOCKET,
+            libc::SO_SNDTIMEO,
+            (&raw const limit).cast(),
+            libc::socklen_t::try_from(size_of_val(&limit)).unwrap(),
+        )
+    };
+    assert_eq!(set, 0);
+    let bytes = vec![7; 4 * RING_BYTES];
+    let begun = Instant::now();
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write(session.file(), &bytes));
+        // It ends in any case, so that a failure is none of time.
+        for _ in 0..1000 {
+            session.take(1);
+            std::thread::sleep(Duration::from_millis(5));
+            if writer.is_finished() {
+                break;
+            }
+        }
+        let is_over = writer.is_finished();
+        session.take(bytes.len());
+        session.take(bytes.len());
+        session.take(bytes.len());
+        (is_over, writer.join().unwrap())
+    });
+    assert!(begun.elapsed() >= Duration::from_micros(103_333));
+    let (is_over, count) = written;
+    assert!(is_over && count.unwrap() < 2 * RING_BYTES);
+}
+
+/// More threads than waiters: their timeouts did not end a call.
+#[test]
+fn a_call_without_a_waiter_ends_at_its_time() {
+    let mut limit = Limit::default();
+    let patience = Duration::from_millis(20);
+    let begun = Instant::now();
+    let end = limit.end(|| Some(patience));
+    assert_eq!(limit.end(|| None), end, "of the call, not of one wait");
+    let error = loop {
+        if let Err(error) = nap(end) {
+            break error;
+        }
+    };
+    assert_eq!(error, libc::EAGAIN);
+    assert!(begun.elapsed() >= patience);
+    assert_eq!(Limit::default().end(|| None), None);
+    assert_eq!(nap(None), Ok(()));
 }
