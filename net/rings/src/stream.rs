@@ -163,12 +163,13 @@ impl<'m> Stream<'m> {
         // The end is read first: the bytes were written before it.
         let ended = self.load(ENDED) != 0;
         let error = self.load(ERROR).cast_signed();
-        let (read, given) = (self.position(READ), self.position(GIVEN));
-        let readable_bytes = between(read, given, self.room(self.is_large(Way::Down)?))?;
-        // Read in this order, so that a position taken is never ahead of the one written.
-        let (taken, written) = (self.position(TAKEN), self.position(WRITTEN));
-        let room = self.room(self.is_large(Way::Up)?);
-        let waiting = between(taken, written, room)?;
+        // Read in this order, so that a position reached is never ahead of the one written.
+        let positions = |from, to, way| {
+            let room = || Ok(self.room(self.is_large(way)?));
+            between_moving(|| self.position(from), || self.position(to), room)
+        };
+        let (readable_bytes, _) = positions(READ, GIVEN, Way::Down)?;
+        let (waiting, room) = positions(TAKEN, WRITTEN, Way::Up)?;
         Ok(StreamState {
             readable_bytes,
             writable_bytes: room - waiting,
@@ -474,6 +475,32 @@ fn between(from: u64, to: u64, room: usize) -> Result<usize, Broken> {
     }
 }
 
+/// As [`between`], of positions that both advance meanwhile; and the ring's size. More than that
+/// may have passed between the two loads, so a pair that cannot be is loaded again.
+pub(crate) fn between_moving(
+    from: impl Fn() -> u64,
+    to: impl Fn() -> u64,
+    room: impl Fn() -> Result<usize, Broken>,
+) -> Result<(usize, usize), Broken> {
+    let mut first = from();
+    // Bounded, because the other side may change its position at will.
+    for _ in 0..LOADS_MAX {
+        let last = to();
+        // After the position, which is published after it.
+        let room = room()?;
+        if let Ok(bytes) = between(first, last, room) {
+            return Ok((bytes, room));
+        }
+        let before = std::mem::replace(&mut first, from());
+        if first == before {
+            return Err(Broken);
+        }
+    }
+    Err(Broken)
+}
+
+/// Loads of two positions, each of which another thread has overtaken by a ring's size.
+const LOADS_MAX: usize = 64;
 const FREE: u32 = 0;
 const COPIES: u32 = 1;
 const OVER: u32 = 2;

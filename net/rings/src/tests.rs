@@ -170,6 +170,37 @@ fn flags_and_positions_of_any_kind_stay_within_the_memory() {
     assert!(stream.take(&mut Served::default(), &mut [0; 8]).is_err());
 }
 
+/// More bytes than a ring holds passed between the loads of the two positions: a healthy stream
+/// looked broken, and poll(2) reported a hang-up.
+#[test]
+fn positions_that_advance_between_two_loads_are_loaded_again() {
+    use crate::stream::between_moving;
+    use std::cell::Cell;
+    let room = || Ok(RING_BYTES);
+    let (read, given) = (Cell::new(7), Cell::new(7));
+    let passes = Cell::new(3);
+    let load_given = || {
+        if passes.get() > 0 {
+            passes.set(passes.get() - 1);
+            given.set(given.get() + 2 * RING_BYTES as u64);
+            read.set(given.get() - 5);
+        }
+        given.get()
+    };
+    let found = between_moving(|| read.get(), load_given, room);
+    assert_eq!(found, Ok((5, RING_BYTES)));
+    // One that stays is wrong at once; a hostile one that changes for ever, in the end.
+    let beyond = RING_BYTES as u64 + 1;
+    assert_eq!(between_moving(|| 0, || beyond, room), Err(Broken));
+    let hostile = Cell::new(0);
+    let load_hostile = || {
+        hostile.set(hostile.get() + 2 * beyond);
+        hostile.get()
+    };
+    let found = between_moving(load_hostile, || 0, room);
+    assert_eq!(found, Err(Broken));
+}
+
 #[test]
 fn a_position_that_cannot_be_is_seen() {
     for (at, value) in [
