@@ -135,6 +135,7 @@ impl Session<'_> {
         if self.hot.scoreboard != NONE {
             self.common.scoreboards.give(self.hot.scoreboard);
             self.hot.scoreboard = NONE;
+            self.cold.rack.forget_newest();
         }
     }
 

@@ -85,6 +85,12 @@ impl Rack {
         self.newest
     }
 
+    /// Nothing is in flight that it could have overtaken. Kept, its time would be later than those
+    /// of new segments, by the 32-bit clock, half an hour from now on.
+    pub(crate) fn forget_newest(&mut self) {
+        self.newest = None;
+    }
+
     /// RFC 8985 section 6.2, steps 1 to 3: a delivery updates the state. `is_older`: the
     /// acknowledgment echoes a timestamp from before the newest delivered segment was sent.
     pub(crate) fn delivered(&mut self, delivered: &Delivered, now_us: u32, is_older: bool) {

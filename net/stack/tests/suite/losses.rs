@@ -268,3 +268,32 @@ fn the_window_follows_the_cubic_function() {
     );
     assert_eq!(world.stacks[0].counters().recoveries, 1);
 }
+
+/// The time of the segment that was delivered last before a pause of 36 to 71 minutes was later
+/// than those of new ones, by a clock of 32 bits: with a longer round trip, all of them were lost.
+#[test]
+fn a_long_pause_makes_no_segment_look_lost() {
+    let mut world = World::new(1);
+    let listener = world.stacks[1].listen(v4(2, 80), 4).expect("listens");
+    let client = world.stacks[0].connect(v4(2, 80), None).expect("connects");
+    world.run(10 * MS);
+    let server = world.stacks[1].accept(listener).expect("open");
+    let server = server.expect("one");
+    world.impairment.delay_ns = 5 * MS;
+    let (data, mut scratch) = (vec![1; 64 << 10], vec![0; 1 << 20]);
+    for _ in 0..2 {
+        let (mut written, mut got) = (0, 0);
+        while got < 1 << 20 {
+            if written < 1 << 20 {
+                written += world.stacks[0].write(client, &data).expect("open");
+            }
+            got += world.stacks[1].read(server, &mut scratch).expect("open");
+            let until = world.now_ns + MS;
+            world.step(until);
+        }
+        world.run(40 * 60 * S);
+        world.impairment.delay_ns *= 2;
+    }
+    let counters = world.stacks[0].counters();
+    assert_eq!((counters.recoveries, counters.timeouts), (0, 0));
+}
