@@ -342,6 +342,12 @@ impl Streams {
                     }
                     return Ok(());
                 }
+                Given::NoMemory => {
+                    stream.interest.add_room();
+                    // Armed anew, a pair that is writable is reported in the next round.
+                    watch(epoll, far, inode, stream.interest);
+                    return Ok(());
+                }
             }
             if *at < bytes.len() {
                 continue;
@@ -409,20 +415,35 @@ fn send(client: &mut Client, stream: &Stream, buffer: Buffer, count: usize) -> R
 }
 
 /// Outcome of a write to a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Given {
     Bytes(usize),
     /// The pair has no room.
     Full,
+    /// The machine has no memory for more at present.
+    NoMemory,
 }
 
 fn give_to_pair(far: &OwnedFd, bytes: &[u8]) -> Result<Given, Stop> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     match rustix::net::send(far, bytes, flags) {
         Ok(count) => Ok(Given::Bytes(count)),
-        Err(Errno::AGAIN) => Ok(Given::Full),
-        Err(_) if is_hung_up(far) => Err(Stop::ClosedUnread),
+        Err(error) => judge_refusal(error, bytes.len(), || is_hung_up(far)),
+    }
+}
+
+/// The outcome of a write to a program of `bytes` bytes that failed.
+fn judge_refusal(
+    error: Errno,
+    bytes: usize,
+    is_hung_up: impl FnOnce() -> bool,
+) -> Result<Given, Stop> {
+    match error {
+        Errno::AGAIN => Ok(Given::Full),
+        Errno::NOBUFS | Errno::NOMEM | Errno::INTR => Ok(Given::NoMemory),
+        _ if is_hung_up() => Err(Stop::ClosedUnread),
         // The program shut down reading (shutdown(2)), and may still send: the bytes are discarded.
-        Err(_) => Ok(Given::Bytes(bytes.len())),
+        _ => Ok(Given::Bytes(bytes)),
     }
 }
 
@@ -441,3 +462,22 @@ const RECLAIMED_MAX: usize = 64;
 const CHUNK: u32 = 16 << 10;
 /// Chunks of 16 KiB in flight per session, at most.
 const SENDING_MAX: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shortage of memory counted as shut for reading, and the bytes were lost.
+    #[test]
+    fn bytes_are_discarded_only_where_no_program_reads_them() {
+        let never = || -> bool { panic!("the pair is not the reason") };
+        for error in [Errno::NOBUFS, Errno::NOMEM, Errno::INTR] {
+            assert_eq!(judge_refusal(error, 7, never), Ok(Given::NoMemory));
+        }
+        assert_eq!(judge_refusal(Errno::AGAIN, 7, never), Ok(Given::Full));
+        let shut = judge_refusal(Errno::PIPE, 7, || false);
+        assert_eq!(shut, Ok(Given::Bytes(7)));
+        let closed = judge_refusal(Errno::PIPE, 7, || true);
+        assert_eq!(closed, Err(Stop::ClosedUnread));
+    }
+}
