@@ -66,7 +66,7 @@ pub enum NetError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// The peer answered our SYN with a reset.
+    /// The peer answered our SYN with a reset, or its port was reported unreachable.
     #[error("connection refused by the peer")]
     Refused,
     /// The peer reset the session.

@@ -103,12 +103,12 @@ impl Host {
                 }
                 // Code 4: fragmentation needed, with the next hop's MTU (RFC 1191).
                 let too_big = (code == 4).then_some(mtu);
-                self.arrive_error(&about, ports, too_big, code <= 3);
+                self.arrive_error(&about, ports, too_big, code <= 3, reason([3, code]));
             }
             // Time exceeded, and parameter problem: RFC 1122 sections 3.2.2.4 and 3.2.2.5.
             (11 | 12, _) => {
                 if let Some((about, ports)) = quoted_v4(&bytes[HEADER_BYTES..]) {
-                    self.arrive_error(&about, ports, None, false);
+                    self.arrive_error(&about, ports, None, false, SessionError::Unreachable);
                 }
             }
             _ => {}
@@ -149,7 +149,8 @@ impl Host {
                         datagrams.arrive_refusal(common, &about, ports);
                     }
                     let too_big = (bytes[0] == 2).then_some(number);
-                    self.arrive_error(&about, ports, too_big, bytes[0] == 1);
+                    let reason = reason([bytes[0], bytes[1]]);
+                    self.arrive_error(&about, ports, too_big, bytes[0] == 1, reason);
                 }
             }
             mld::QUERY => self.common.answer_query(packet, bytes),
@@ -167,7 +168,14 @@ impl Host {
 
     /// Processes an error about a packet of ours: `about` is its header, `ports` the bytes that
     /// follow.
-    fn arrive_error(&mut self, about: &Packet, ports: &[u8], mtu: Option<u32>, hard: bool) {
+    fn arrive_error(
+        &mut self,
+        about: &Packet,
+        ports: &[u8],
+        mtu: Option<u32>,
+        hard: bool,
+        reason: SessionError,
+    ) {
         if ports.len() < 8 {
             return;
         }
@@ -201,9 +209,9 @@ impl Host {
             session.path_shrank(mtu);
         } else if hard && session.hot.state() == State::SynSent {
             // RFC 9293 section 3.9.2.2, RFC 5927 section 5.2: hard only while opening.
-            session.finish(Some(SessionError::Unreachable));
+            session.finish(Some(reason));
         } else {
-            session.note_soft_error(SessionError::Unreachable);
+            session.note_soft_error(reason);
         }
         self.sweep();
     }
@@ -229,6 +237,15 @@ impl Host {
         if paths.shrink(&about.destination, mtu.to_usize(), link, now_ns) {
             self.common.counters.paths_shrunk += 1;
         }
+    }
+}
+
+/// The meaning of an error's type and code for a session. As in Linux, a port that is unreachable
+/// refuses: the host is there.
+fn reason(about: [u8; 2]) -> SessionError {
+    match about {
+        [3, 3] | [1, 4] => SessionError::Refused,
+        _ => SessionError::Unreachable,
     }
 }
 
@@ -523,4 +540,23 @@ fn quoted_v6(bytes: &[u8]) -> Option<(Packet, &[u8])> {
         end: bytes.len(),
     };
     Some((packet, &bytes[start..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreachable_port_refuses_in_both_families() {
+        for (about, expected) in [
+            ([3, 3], SessionError::Refused),
+            ([1, 4], SessionError::Refused),
+            ([3, 1], SessionError::Unreachable),
+            ([3, 4], SessionError::Unreachable),
+            ([1, 3], SessionError::Unreachable),
+            ([4, 3], SessionError::Unreachable),
+        ] {
+            assert_eq!(reason(about), expected, "{about:?}");
+        }
+    }
 }

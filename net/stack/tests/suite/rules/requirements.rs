@@ -222,3 +222,25 @@ fn rfc_9293_3_8_3_an_application_hears_of_three_timeouts() {
     }
     assert_eq!(peer.error(id), Some(SessionError::Unreachable));
 }
+
+/// As in Linux: a SYN that is answered by ICMP's "port unreachable" is refused; a network or host
+/// that is unreachable is another reason.
+#[test]
+fn rfc_9293_3_9_2_2_an_unreachable_port_refuses_an_opening() {
+    for (code, expected) in [
+        (0, SessionError::Unreachable),
+        (1, SessionError::Unreachable),
+        (3, SessionError::Refused),
+    ] {
+        let mut peer = Peer::new(|_| {});
+        let remote = v4(2, peer.port);
+        let opening = peer.stack.connect(remote, Some(v4(1, 80)));
+        let opening = opening.expect("connects");
+        peer.flush();
+        peer.greet();
+        peer.flush();
+        let syn = peer.take().pop().expect("a SYN");
+        icmp_about(&mut peer, [3, code], 0, syn.sequence);
+        assert_eq!(peer.error(opening), Some(expected), "code {code}");
+    }
+}
