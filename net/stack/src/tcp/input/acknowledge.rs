@@ -125,6 +125,8 @@ impl Input<'_, '_> {
         let rtt_us = self.session.common.now_us.wrapping_sub(sent_us);
         self.session.hot.rtt.sample(rtt_us);
         self.leave_ring(ack, newly);
+        // Duplicates of an earlier number do not count for the next one.
+        self.session.hot.duplicates = 0;
         self.session.hot.stop_timer();
         if self.session.path.is_modelled() {
             self.tell_model(newly, Some(sent_us), Some(rtt_us));

@@ -143,6 +143,26 @@ fn rfc_5681_3_2_three_duplicates_without_sack() {
     assert_eq!(out[0].sequence, first + 3000);
 }
 
+/// Two duplicates of a number that was acknowledged then, and one of a later number, are not three.
+#[test]
+fn rfc_5681_3_2_duplicates_of_an_earlier_number_do_not_count() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    peer.take();
+    peer.stack.write(id, &[1; 1000]).expect("open");
+    peer.flush();
+    peer.ack(0);
+    peer.ack(0);
+    peer.ack(1000);
+    peer.take();
+    peer.stack.write(id, &[1; 10_000]).expect("open");
+    peer.flush();
+    peer.take();
+    peer.ack(0);
+    assert_eq!(peer.take(), []);
+    assert_eq!(peer.stack.counters().recoveries, 0);
+}
+
 /// Congestion control and timers count segments, acknowledgments count bytes.
 #[test]
 fn rfc_6298_5_3_what_is_left_of_a_segment_acknowledged_in_part_keeps_its_timer() {
