@@ -1,6 +1,6 @@
 //! Intercepted calls that create, close or query descriptors.
 
-use crate::real::{FIONREAD, real, set_errno};
+use crate::real::{FIONREAD, flags_of, real, set_errno};
 use crate::table::{self, Kind, kind, new, record};
 use crate::{accepting, attachment, closing, interest, rings, stream};
 use sidecore_bare::width::ToUsize;
@@ -342,10 +342,7 @@ pub unsafe extern "C" fn dup2(file: c_int, to: c_int) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
-    let listener = accepting::listener(to).filter(|_| to != file);
-    if to != file {
-        leave(to);
-    }
+    let listener = leave_replaced(file, to);
     let made = real!(dup2(file => c_int, to => c_int) -> c_int);
     if made == file {
         return made;
@@ -360,12 +357,24 @@ pub unsafe extern "C" fn dup3(file: c_int, to: c_int, flags: c_int) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
-    let listener = accepting::listener(to).filter(|_| to != file);
-    if to != file {
-        leave(to);
-    }
+    // Unknown flags are refused.
+    let listener = match flags & !libc::O_CLOEXEC {
+        0 => leave_replaced(file, to),
+        _ => None,
+    };
     let made = real!(dup3(file => c_int, to => c_int, flags => c_int) -> c_int);
     replaced(second(file, made), listener)
+}
+
+/// Before a duplicate of `file` takes the place of `to`: the listener that was there. Nothing is
+/// done before a call that fails, which leaves both as they are.
+fn leave_replaced(file: c_int, to: c_int) -> Option<u32> {
+    if to == file || kind(to) == Kind::Other || flags_of(file, libc::F_GETFD).is_none() {
+        return None;
+    }
+    let listener = accepting::listener(to);
+    leave(to);
+    listener
 }
 
 /// Reports that a duplicate has taken the place of a listener.

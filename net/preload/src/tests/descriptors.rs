@@ -261,3 +261,21 @@ fn numbers_that_do_not_fit_are_no_descriptors() {
     assert_eq!(count(7), 7);
     assert_eq!(count(usize::MAX), c_int::MAX);
 }
+
+/// The library forgot the rings before the kernel refused the call.
+#[test]
+fn a_duplication_that_fails_replaces_nothing() {
+    let session = Session::by_rings();
+    let (reader, _writer) = pipe();
+    session.give(b"abc");
+    // SAFETY: calls without pointers.
+    unsafe {
+        assert_eq!(error_of(crate::dup2(-1, session.file())), libc::EBADF);
+        let refused = crate::dup3(-1, session.file(), libc::O_CLOEXEC);
+        assert_eq!(error_of(refused), libc::EBADF);
+        let refused = crate::dup3(number(&reader), session.file(), 1);
+        assert_eq!(error_of(refused), libc::EINVAL);
+    }
+    assert_eq!(session.kind(), Kind::Ring);
+    assert_eq!(read(session.file(), 8), Ok(b"abc".to_vec()));
+}
