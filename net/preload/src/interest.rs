@@ -202,19 +202,21 @@ pub(crate) fn adopt(
         // Before the first look: news from now on reach the set.
         stream.tell(0, Some(set.waiter.number));
     }
+    let data = mute_data(descriptor);
+    if control(epoll, libc::EPOLL_CTL_MOD, descriptor, MUTE, data) != 0 {
+        // It is in no instance: the one that contained it was closed, and its number is another's.
+        record.set_epoll(None);
+        if let Some(stream) = attachment.stream(number) {
+            stream.tell(0, None);
+        }
+        return true;
+    }
     let (events, data) = (
         record.events.load(Ordering::Relaxed),
         record.data.load(Ordering::Relaxed),
     );
     // Queued as if ready: its bytes may have come before the set knew of it.
     set.lock().put(number, descriptor, events, data);
-    control(
-        epoll,
-        libc::EPOLL_CTL_MOD,
-        descriptor,
-        MUTE,
-        mute_data(descriptor),
-    );
     // A thread that dissolves the instance changes its kind, and looks for interests then.
     set_of(epoll).is_some()
 }
@@ -280,6 +282,7 @@ pub(crate) fn close(epoll: c_int) {
 
 /// This process is a forked child: its parent uses the epoll instances, too.
 pub(crate) fn forked() {
+    BEGINS.store(false, Ordering::Release);
     for set in &SETS {
         // Not freed: it is a copy, whose waiter is the parent's.
         set.store(ptr::null_mut(), Ordering::Release);
@@ -291,7 +294,6 @@ pub(crate) fn control(
     operation: c_int,
     descriptor: c_int,
     events: u32,
-    BEGINS.store(false, Ordering::Release);
     data: u64,
 ) -> c_int {
     let mut event = libc::epoll_event { events, u64: data };
