@@ -168,6 +168,38 @@ fn notices_are_for_waiters_of_processes_that_are_there() {
     assert!(rings.take_news().is_empty());
 }
 
+/// A program writes any number where a waiter's belongs: those that it has not got filled the list
+/// of waiters to wake, and those of other programs had no place.
+#[test]
+fn numbers_that_are_no_waiters_are_not_notified() {
+    let (listener, callers) = callers(1);
+    let caller = Caller::new(callers.calls[0], &listener);
+    let mut rings = Rings::default();
+    let [_, index, file, _] = rings.attach(&caller, rings::VERSION, true).unwrap();
+    close_given(file);
+    let epoll = epoll();
+    let [waiter, file, ..] = rings.add_waiter(&caller, index, &epoll).unwrap();
+    close_given(file);
+    let memory = SharedMap::reserve("test-ring", SLAB_BYTES, Sharing::ReadWrite).unwrap();
+    let ring = RingEnd {
+        process: index.to_usize(),
+        stream: 0,
+        memory: Rc::new(memory),
+        large: None,
+        served: Served::default(),
+    };
+    let view = ring.view().unwrap();
+    view.begin();
+    view.tell(0, Some(waiter));
+    for number in 0..8 {
+        view.tell(1, Some(waiter + 1 + number));
+        view.tell(2, Some(u32::MAX - 1 - number));
+        rings.notify(&ring);
+    }
+    assert_eq!(rings.notified, [(0, waiter)]);
+    finish(&listener, callers);
+}
+
 #[test]
 fn only_an_open_stream_is_upgraded() {
     let (listener, callers) = callers(1);
