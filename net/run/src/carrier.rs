@@ -96,9 +96,12 @@ impl Carrier {
         rustix::net::connect(&self.far, &self.near)
     }
 
-    /// True for the far end's address, as the source of a datagram.
+    /// True for the far end's address, as the source of a datagram: exactly that one, because any
+    /// local process can bind the same port of another loopback address. `by` is plain, see
+    /// [`crate::address::plain`].
     pub(crate) fn is_far(&self, by: SocketAddr) -> bool {
-        (by.is_ipv6(), by.port()) == (self.at.is_ipv6(), self.at.port()) && is_home(by)
+        // The far end's own is IPv4-mapped on a machine without IPv6.
+        by == crate::address::plain(self.at)
     }
 
     /// The family of control messages for the program's socket; none for IPv4-mapped addresses on a
@@ -151,8 +154,10 @@ pub(crate) fn is_live(near: SocketAddr) -> bool {
 /// Sockets that represent pairs of source and destination of datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Senders {
-    files: HashMap<Way, (Rc<OwnedFd>, u16)>,
-    ways: HashMap<(bool, u16), Way>,
+    files: HashMap<Way, (Rc<OwnedFd>, SocketAddr)>,
+    /// By the sender's exact address, plain: other processes can bind its port at another loopback
+    /// address.
+    ways: HashMap<(bool, SocketAddr), Way>,
     order: VecDeque<Way>,
     /// One socket per family that discards all datagrams.
     sinks: [Option<SocketAddr>; 2],
@@ -178,11 +183,12 @@ impl Senders {
         }
         if self.order.len() >= SENDERS_MAX
             && let Some(oldest) = self.order.pop_front()
-            && let Some((_, port)) = self.files.remove(&oldest)
+            && let Some((_, at)) = self.files.remove(&oldest)
         {
-            self.ways.remove(&(oldest.is_v6, port));
+            self.ways.remove(&(oldest.is_v6, at));
         }
         let (file, at) = bound(way.is_v6)?;
+        let at = crate::address::plain(at);
         // Unconnected sockets get errors of ICMP only with these options.
         let on = 1i32.to_ne_bytes();
         for (level, name) in ERRORS_HEARD {
@@ -190,17 +196,16 @@ impl Senders {
             socket_option::set(file.as_fd(), level, name, &on).ok();
         }
         let file = Rc::new(file);
-        self.files.insert(way, (Rc::clone(&file), at.port()));
-        self.ways.insert((way.is_v6, at.port()), way);
+        self.files.insert(way, (Rc::clone(&file), at));
+        self.ways.insert((way.is_v6, at), way);
         self.order.push_back(way);
         Ok(file)
     }
 
-    /// The pair that a sender represents, by the source address of a datagram from the kernel;
-    /// none: another socket sent it.
+    /// The pair that a sender represents, by the plain source address of a datagram from the
+    /// kernel; none: another socket sent it.
     pub(crate) fn way(&self, is_v6: bool, by: SocketAddr) -> Option<Way> {
-        let way = self.ways.get(&(is_v6, by.port())).copied();
-        way.filter(|_| is_home(by))
+        self.ways.get(&(is_v6, by)).copied()
     }
 
     /// An address that discards datagrams, so that the kernel checks the arguments of a send.
@@ -219,11 +224,6 @@ impl Senders {
         self.sink_files.push(file);
         Ok(at)
     }
-}
-
-/// True for an address of the kernel's loopback.
-pub(crate) fn is_home(at: SocketAddr) -> bool {
-    crate::address::plain_ip(at.ip()).is_loopback()
 }
 
 /// TCP ports without a listener, one per family. They stay bound, so that none can appear.
@@ -457,11 +457,12 @@ mod tests {
         let first = senders.sender(way(1)).unwrap();
         assert!(Rc::ptr_eq(&first, &senders.sender(way(1)).unwrap()));
         assert_eq!(senders.way(false, at(&first)), Some(way(1)));
-        // By another family, and from an address outside of the loopback, it belongs to another
-        // program.
+        // By another family, and from another address, it belongs to another program.
         assert_eq!(senders.way(true, at(&first)), None);
-        let elsewhere = SocketAddr::from(([192, 0, 2, 1], at(&first).port()));
-        assert_eq!(senders.way(false, elsewhere), None);
+        for other in [[192, 0, 2, 1], [127, 0, 0, 2]] {
+            let elsewhere = SocketAddr::from((other, at(&first).port()));
+            assert_eq!(senders.way(false, elsewhere), None);
+        }
         for port in 2..=SENDERS_MAX as u16 + 1 {
             let sender = senders.sender(way(port)).unwrap();
             assert_eq!(senders.way(false, at(&sender)), Some(way(port)));
@@ -473,9 +474,33 @@ mod tests {
     fn a_far_end_is_known_by_its_address_on_the_loopback() {
         let (_near, carrier) = settled();
         assert!(carrier.is_far(carrier.at));
-        assert!(!carrier.is_far(SocketAddr::from(([192, 0, 2, 1], carrier.at.port()))));
+        for other in [[192, 0, 2, 1], [127, 0, 0, 2]] {
+            assert!(!carrier.is_far(SocketAddr::from((other, carrier.at.port()))));
+        }
         let other = carrier.at.port().wrapping_add(1);
         assert!(!carrier.is_far(SocketAddr::from(([127, 0, 0, 1], other))));
+    }
+
+    #[test]
+    fn an_ipv4_mapped_far_end_is_known_by_its_datagrams() {
+        // As on a machine without IPv6, whose AF_INET6 sockets are bound to this address.
+        let home = V6_HOMES[1];
+        let ends = || {
+            let file = datagram_socket(true).unwrap();
+            rustix::net::bind(&file, &SocketAddr::new(home, 0)).unwrap();
+            let at = rustix::net::getsockname(&file).unwrap();
+            (file, SocketAddr::try_from(at).unwrap())
+        };
+        let (mut carrier, near) = (Carrier::new(true).unwrap(), datagram_socket(true).unwrap());
+        (carrier.far, carrier.at) = ends();
+        carrier.settle(&near, &[]).unwrap();
+        assert!(carrier.deliver(None, b"x", Marks::default()));
+        wait_for(&near);
+        let received = message::receive(near.as_fd(), &mut [0; 4], &mut [], 0).unwrap();
+        let crate::address::Given::Inet(by) = crate::address::read(&received.name) else {
+            panic!("{:?}", received.name);
+        };
+        assert!(carrier.is_far(by), "{by}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 #[derive(Debug, Default)]
 pub(super) struct Refusers {
     files: HashMap<(SocketAddr, bool), (OwnedFd, SocketAddr)>,
-    peers: HashMap<(bool, u16), SocketAddr>,
+    peers: HashMap<(bool, SocketAddr), SocketAddr>,
     order: VecDeque<(SocketAddr, bool)>,
 }
 
@@ -31,21 +31,20 @@ impl Refusers {
             && let Some(oldest) = self.order.pop_front()
             && let Some((_, at)) = self.files.remove(&oldest)
         {
-            self.peers.remove(&(oldest.1, at.port()));
+            self.peers.remove(&(oldest.1, address::plain(at)));
         }
         let (file, at) = carrier::bound(is_v6)?;
         // Its own peer: the kernel refuses datagrams of all others.
         rustix::net::connect(&file, &at)?;
         self.files.insert((peer, is_v6), (file, at));
-        self.peers.insert((is_v6, at.port()), peer);
+        self.peers.insert((is_v6, address::plain(at)), peer);
         self.order.push_back((peer, is_v6));
         Ok(at)
     }
 
-    /// The destination in whose place an address refuses.
+    /// The destination in whose place an address, which is plain, refuses.
     fn peer(&self, is_v6: bool, at: SocketAddr) -> Option<SocketAddr> {
-        let peer = self.peers.get(&(is_v6, at.port())).copied();
-        peer.filter(|_| carrier::is_home(at))
+        self.peers.get(&(is_v6, at)).copied()
     }
 }
 
@@ -179,8 +178,10 @@ mod tests {
         assert_eq!(refusers.of(peer(1), false), Ok(first));
         assert_eq!(refusers.peer(false, first), Some(peer(1)));
         assert_eq!(refusers.peer(true, first), None);
-        let elsewhere = SocketAddr::from(([192, 0, 2, 1], first.port()));
-        assert_eq!(refusers.peer(false, elsewhere), None);
+        for other in [[192, 0, 2, 1], [127, 0, 0, 2]] {
+            let elsewhere = SocketAddr::from((other, first.port()));
+            assert_eq!(refusers.peer(false, elsewhere), None);
+        }
         // The kernel refuses what is sent there.
         let near = carrier::datagram_socket(false).unwrap();
         rustix::net::connect(&near, &first).unwrap();
