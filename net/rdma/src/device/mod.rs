@@ -58,6 +58,8 @@ pub struct Device {
     net: Net,
     links: Links,
     listeners: Table<Listening>,
+    /// Listeners that rest because no place for a connection was free.
+    starved: Vec<u32>,
     queues: CompletionQueues,
     shared: Vec<Shared>,
     events: VecDeque<Event>,
@@ -89,8 +91,9 @@ impl Device {
         Ok(Self {
             adapter: Adapter::new()?,
             net: Net::open(transport)?,
-            links: Links::default(),
+            links: Links::new(CONNECTIONS_MAX),
             listeners: Table::new(LISTENERS_MAX),
+            starved: Vec::new(),
             queues: CompletionQueues::new(QUEUES_MAX),
             shared: Vec::new(),
             events: VecDeque::new(),
@@ -201,7 +204,7 @@ impl Device {
         // The pair first: too long private data must not open a stream.
         let id = PairId(self.adapter.next_pair());
         let pair = Pair::connect(id, self.net.fitted(options), private_data)?;
-        let index = self.links.reserve(CONNECTIONS_MAX);
+        let index = self.links.reserve();
         let index = index.ok_or(RdmaError::TooMany("connections", CONNECTIONS_MAX))?;
         match self.net.connect(index, peer, local) {
             Ok(wire) => {
@@ -552,6 +555,10 @@ impl Device {
             list.retain(|&other| other != index);
         }
         self.lingering.retain(|&other| other != index);
+        // The place may be the only one: each of them looks again.
+        for listener in self.starved.drain(..) {
+            self.net.rest(listener, false);
+        }
     }
 
     fn forget_pending(&mut self, listener: u32, index: u32) {

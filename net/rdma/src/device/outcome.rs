@@ -4,7 +4,7 @@
 //! room.
 
 use super::link::{Link, Reported};
-use super::{ACCEPTS_MAX, CONNECTIONS_MAX, Device, Event, LINGER, ListenerId, Queued};
+use super::{ACCEPTS_MAX, Device, Event, LINGER, ListenerId, Queued};
 use crate::flow::Moved;
 use crate::{End, Kind, State};
 use sidecore_rdma_wire::{Pair, PairId};
@@ -211,8 +211,11 @@ impl Device {
                 return;
             }
             // Reserved first: an accepted stream that finds no place would have to be closed.
-            let Some(index) = self.links.reserve(CONNECTIONS_MAX) else {
+            let Some(index) = self.links.reserve() else {
                 self.net.rest(listener, true);
+                if !self.starved.contains(&listener) {
+                    self.starved.push(listener);
+                }
                 return;
             };
             match self.net.accept(listener, index) {
@@ -259,5 +262,124 @@ impl Device {
                 self.collect(index);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tables::Links;
+    use super::*;
+    use crate::{ConnectionId, Options, Post, Queues, Transport, Work};
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    /// Longer than any step here takes.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Two devices over the kernel's loopback, the first one with a listener.
+    struct Ends {
+        server: Device,
+        client: Device,
+        at: SocketAddr,
+        queues: [Queues; 2],
+    }
+
+    impl Ends {
+        /// `options` are the server's; each device has one queue of `depth`.
+        fn new(options: Options, depth: usize) -> Self {
+            let open = || {
+                let mut device = Device::open(Transport::Kernel).unwrap();
+                let queue = device.create_queue(depth).unwrap();
+                let queues = Queues {
+                    send: queue,
+                    receive: queue,
+                };
+                (device, queues)
+            };
+            let ((mut server, served), (client, asking)) = (open(), open());
+            let local = SocketAddr::from(([127, 0, 0, 1], 0));
+            let listener = server.listen(local, 8, options).unwrap();
+            let at = server.listener_address(listener).unwrap();
+            Self {
+                server,
+                client,
+                at,
+                queues: [served, asking],
+            }
+        }
+
+        fn until<T>(&mut self, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
+            let begun = Instant::now();
+            loop {
+                self.server.progress().unwrap();
+                self.client.progress().unwrap();
+                if let Some(it) = found(self) {
+                    return it;
+                }
+                assert!(begun.elapsed() < LONG, "it does not happen");
+            }
+        }
+
+        fn ask(&mut self) -> ConnectionId {
+            let asked = (self.client).connect(self.at, Options::default(), self.queues[1], b"");
+            asked.unwrap()
+        }
+
+        fn requested(&mut self) -> ConnectionId {
+            self.until(|ends| match ends.server.next_event()? {
+                Event::Requested { connection, .. } => Some(connection),
+                _ => None,
+            })
+        }
+
+        /// A connection, by the numbers of both sides: the client's, the server's.
+        fn connected(&mut self) -> (ConnectionId, ConnectionId) {
+            let ours = self.ask();
+            let theirs = self.requested();
+            self.server.accept(theirs, self.queues[0], b"").unwrap();
+            self.until(|ends| {
+                let pairs = [ends.client.pair(ours)?, ends.server.pair(theirs)?];
+                let open = pairs.iter().all(|pair| pair.state() == State::Open);
+                open.then_some(())
+            });
+            (ours, theirs)
+        }
+
+        fn post_immediate(&mut self, ours: ConnectionId, value: u64) {
+            let work = Work::Immediate {
+                value,
+                solicited: false,
+            };
+            let post = Post {
+                id: value,
+                work,
+                fence: false,
+            };
+            self.client.post(ours, post).unwrap();
+        }
+    }
+
+    /// Immediate data takes no receive, and four wait to be polled at most.
+    fn immediates() -> Options {
+        Options {
+            immediate_without_receive: true,
+            waits_for_receives: true,
+            receive_depth: 4,
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn a_listener_that_found_no_place_accepts_again_once_one_is_free() {
+        let mut ends = Ends::new(Options::default(), 8);
+        ends.server.links = Links::new(2);
+        let (_, first) = ends.connected();
+        ends.connected();
+        ends.ask();
+        ends.until(|ends| (!ends.server.starved.is_empty()).then_some(()));
+        ends.server.abort(first).unwrap();
+        let third = ends.requested();
+        assert!(ends.server.pair(third).is_some());
+        assert!(ends.server.starved.is_empty());
     }
 }

@@ -81,10 +81,11 @@ fn place(number: u32) -> usize {
 const PLACE_BITS: u32 = QUEUES_MAX.ilog2();
 
 /// Connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Links {
     places: Vec<Place>,
     free: Vec<u32>,
+    max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -94,13 +95,22 @@ struct Place {
 }
 
 impl Links {
-    /// A free place, of at most `max`.
-    pub(super) fn reserve(&mut self, max: usize) -> Option<u32> {
+    /// A table of at most `max` places.
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+            max,
+        }
+    }
+
+    /// A free place.
+    pub(super) fn reserve(&mut self) -> Option<u32> {
         // The place freed last is the one whose memory is most likely in the cache.
         if let Some(index) = self.free.pop() {
             return Some(index);
         }
-        if self.places.len() >= max {
+        if self.places.len() >= self.max {
             return None;
         }
         let index = u32::try_from(self.places.len()).ok()?;
