@@ -141,6 +141,7 @@ impl Device {
         let Some(queues) = link.queues else {
             return;
         };
+        let mut is_collected = false;
         while let Some(kind) = link.flow.pair.next_kind() {
             let queue = match kind {
                 Kind::Receive => queues.receive,
@@ -150,9 +151,10 @@ impl Device {
                 Some(target) if target.is_full() => {
                     // Its later completions wait with it: they keep their order.
                     target.wait(index);
-                    return;
+                    break;
                 }
                 target => {
+                    is_collected = true;
                     let (Some(completion), Some(target)) = (link.flow.pair.poll(), target) else {
                         continue; // the queue was dropped
                     };
@@ -162,6 +164,11 @@ impl Device {
                     });
                 }
             }
+        }
+        // A message may have waited for this room: no event of the stream reports it. Without a
+        // change it would only wait again.
+        if is_collected && link.flow.pair.is_stalled() {
+            self.make_busy(index);
         }
     }
 
@@ -381,5 +388,26 @@ mod tests {
         let third = ends.requested();
         assert!(ends.server.pair(third).is_some());
         assert!(ends.server.starved.is_empty());
+    }
+
+    #[test]
+    fn immediate_data_that_waited_for_room_continues_once_completions_are_collected() {
+        let mut ends = Ends::new(immediates(), 64);
+        let (ours, _) = ends.connected();
+        // One burst, longer than the pair holds; nothing arrives after it.
+        let all: Vec<u64> = (0..12).collect();
+        for value in &all {
+            ends.post_immediate(ours, *value);
+        }
+        let mut came = Vec::new();
+        ends.until(|ends| {
+            let mut taken = [None; 16];
+            let queue = ends.queues[0].receive;
+            let count = ends.server.poll(queue, &mut taken).unwrap();
+            let values = taken[..count].iter().flatten();
+            came.extend(values.filter_map(|queued| queued.completion.immediate));
+            (came.len() == all.len()).then_some(())
+        });
+        assert_eq!(came, all);
     }
 }
