@@ -172,10 +172,17 @@ impl Device {
         }
     }
 
-    /// Frees a closed connection once all its completions were collected.
+    /// Frees a closed connection once all its completions were collected: until its queue has room
+    /// for them, or is dropped, it stays in the list of lingering ones.
     pub(super) fn end_released(&mut self, index: u32) {
         self.collect(index);
-        self.free_link(index);
+        let link = self.links.peek(index);
+        // A rejected one has no queues: nothing will collect its flushed receives.
+        let waits =
+            link.is_some_and(|link| link.queues.is_some() && link.flow.pair.next_kind().is_some());
+        if !waits {
+            self.free_link(index);
+        }
     }
 
     pub(super) fn end_lingering(&mut self) {
@@ -191,7 +198,8 @@ impl Device {
             let is_late = link
                 .released
                 .is_some_and(|released| now.saturating_duration_since(released) >= LINGER);
-            // A peer that does not end its stream must not occupy a place for ever.
+            // A peer that does not end its stream must not occupy a place for ever; an owner that
+            // does not poll does so itself.
             if is_late {
                 link.flow.pair.lose();
             }
@@ -328,7 +336,8 @@ mod tests {
         }
 
         fn ask(&mut self) -> ConnectionId {
-            let asked = (self.client).connect(self.at, Options::default(), self.queues[1], b"");
+            let (at, queues) = (self.at, self.queues[1]);
+            let asked = self.client.connect(at, Options::default(), queues, b"");
             asked.unwrap()
         }
 
@@ -409,5 +418,37 @@ mod tests {
             (came.len() == all.len()).then_some(())
         });
         assert_eq!(came, all);
+    }
+
+    #[test]
+    fn completions_without_room_outlast_the_close_of_their_connection() {
+        for is_polled in [true, false] {
+            let mut ends = Ends::new(immediates(), 1);
+            let (ours, _) = ends.connected();
+            let queue = ends.queues[1].send;
+            ends.post_immediate(ours, 1);
+            ends.post_immediate(ours, 2);
+            ends.until(|ends| ends.client.is_drained(ours).then_some(()));
+            ends.client.close(ours).unwrap();
+            ends.until(|ends| {
+                let link = ends.client.links.peek(ours.index);
+                link.is_none_or(|link| link.flow.is_over()).then_some(())
+            });
+            ends.client.progress().unwrap();
+            if is_polled {
+                for id in [1, 2] {
+                    let mut taken = [None; 4];
+                    assert_eq!(ends.client.poll(queue, &mut taken).unwrap(), 1);
+                    let queued = taken[0].unwrap();
+                    assert_eq!((queued.connection, queued.completion.id), (ours, id));
+                }
+            } else {
+                assert!(ends.client.links.peek(ours.index).is_some());
+                ends.client.drop_queue(queue);
+            }
+            // Its place is free then.
+            ends.client.progress().unwrap();
+            assert!(ends.client.links.peek(ours.index).is_none());
+        }
     }
 }
