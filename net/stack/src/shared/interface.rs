@@ -17,6 +17,15 @@ pub(crate) struct Network {
     pub(crate) prefix_bits: u8,
 }
 
+/// A network behind a router.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gateway {
+    pub(crate) network: Network,
+    pub(crate) router: Ip,
+    /// From the router's advertisement, not configured.
+    pub(crate) is_learnt: bool,
+}
+
 /// The interface: hardware address, IP addresses, groups and routes.
 #[derive(Debug)]
 pub(crate) struct Interface {
@@ -25,7 +34,7 @@ pub(crate) struct Interface {
     pub(crate) super_bytes: usize,
     pub(crate) completes_checksums: bool,
     pub(crate) networks: Vec<Network>,
-    pub(crate) gateways: Vec<(Network, Ip)>,
+    pub(crate) gateways: Vec<Gateway>,
     /// Joined groups, with the number of joins.
     pub(crate) groups: Vec<(Ip, u32)>,
 }
@@ -44,7 +53,11 @@ impl Interface {
             networks: addresses.iter().map(network).collect(),
             gateways: routes
                 .iter()
-                .map(|route| (network(&route.network), route.gateway.into()))
+                .map(|route| Gateway {
+                    network: network(&route.network),
+                    router: route.gateway.into(),
+                    is_learnt: false,
+                })
                 .collect(),
             groups: Vec::new(),
         }
@@ -115,9 +128,12 @@ impl Interface {
         // The longest prefix.
         self.gateways
             .iter()
-            .filter(|(network, _)| network.address.shares_prefix(remote, network.prefix_bits))
-            .max_by_key(|(network, _)| network.prefix_bits)
-            .map(|(_, gateway)| *gateway)
+            .filter(|gateway| {
+                let network = &gateway.network;
+                network.address.shares_prefix(remote, network.prefix_bits)
+            })
+            .max_by_key(|gateway| gateway.network.prefix_bits)
+            .map(|gateway| gateway.router)
     }
 
     pub(crate) fn is_on_link(&self, remote: &Ip) -> bool {

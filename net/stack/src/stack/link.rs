@@ -5,7 +5,9 @@
 use super::Stack;
 use crate::shared::Common;
 use crate::shared::frames::Address;
-use crate::shared::interface::{ADDRESSES_MAX, ALL_NODES, ALL_ROUTERS, Network, solicited_node};
+use crate::shared::interface::{
+    ADDRESSES_MAX, ALL_NODES, ALL_ROUTERS, Gateway, Network, solicited_node,
+};
 use crate::shared::neighbors::Question;
 use crate::wire::arp::{self, Arp};
 use crate::wire::ethernet::{self, Ethernet};
@@ -162,7 +164,7 @@ impl Stack {
     pub fn networks(&self) -> Networks {
         let interface = &self.host.common.interface;
         let shown = |network: &Network| (network.address.to_std(), network.prefix_bits);
-        let behind = interface.gateways.iter().map(|(network, _)| network);
+        let behind = interface.gateways.iter().map(|gateway| &gateway.network);
         Networks {
             own: interface.networks.iter().map(shown).collect(),
             reachable: interface.networks.iter().chain(behind).map(shown).collect(),
@@ -178,9 +180,14 @@ impl Common {
             prefix_bits: 0,
         };
         let gateways = &mut self.interface.gateways;
-        gateways.retain(|(_, gateway)| gateway != router);
+        // An advertisement is about the default router only: configured routes stay.
+        gateways.retain(|gateway| !gateway.is_learnt || gateway.router != *router);
         if serves && gateways.len() < ADDRESSES_MAX {
-            gateways.push((all, *router));
+            gateways.push(Gateway {
+                network: all,
+                router: *router,
+                is_learnt: true,
+            });
         }
     }
 

@@ -158,9 +158,13 @@ fn prefix(number: u8, flags: u8, valid_s: u32) -> Vec<u8> {
 fn router(lifetime_s: u16, options: &[u8]) -> Vec<u8> {
     let [high, low] = lifetime_s.to_be_bytes();
     let rest = [&[64, 0, high, low, 0, 0, 0, 0, 0, 0, 0, 0], options].concat();
-    let mut from = v6_bytes(9);
-    (from[0], from[1]) = (0xfe, 0x80);
-    discovery(from, ALL_NODES, 134, &rest)
+    discovery(router_address(), ALL_NODES, 134, &rest)
+}
+
+fn router_address() -> [u8; 16] {
+    let mut address = v6_bytes(9);
+    (address[0], address[1]) = (0xfe, 0x80);
+    address
 }
 
 #[test]
@@ -172,6 +176,31 @@ fn rfc_4861_6_3_4_routers_are_used_for_as_long_as_they_want() {
         assert_eq!(lone.stack.connect(far, None).is_ok(), way, "{lifetime_s}");
         let frame = lone.sent().pop();
         assert_eq!(frame.is_some_and(|frame| frame.starts_with(&PEER_MAC)), way);
+    }
+}
+
+/// They speak for themselves as default routers: configured routes through them stay.
+#[test]
+fn rfc_4861_6_3_4_an_advertisement_leaves_configured_routes() {
+    let mut lone = Lone::with(|config| {
+        config.autoconfigure = true;
+        config.routes = vec![Route {
+            network: Cidr {
+                address: IpAddr::from([0x2001, 0xdb8, 7, 0, 0, 0, 0, 0]),
+                prefix_bits: 48,
+            },
+            gateway: IpAddr::from(router_address()),
+        }];
+    });
+    let behind = SocketAddr::from(([0x2001, 0xdb8, 7, 0, 0, 0, 0, 1], 80));
+    let elsewhere = SocketAddr::from(([0x2001, 0xdb8, 8, 0, 0, 0, 0, 1], 80));
+    for (lifetime_s, is_default) in [(1800, true), (0, false)] {
+        lone.answers(router(lifetime_s, &SOURCE_MAC));
+        for (peer, way) in [(behind, true), (elsewhere, is_default)] {
+            assert_eq!(lone.stack.connect(peer, None).is_ok(), way, "{peer}");
+            let frame = lone.sent().pop();
+            assert_eq!(frame.is_some_and(|frame| frame.starts_with(&PEER_MAC)), way);
+        }
     }
 }
 
