@@ -39,6 +39,8 @@ pub struct PacketSocket {
 
 impl PacketSocket {
     /// Opens one on the interface of that number. `promiscuous`: frames to other addresses too.
+    /// Frames with a VLAN's tag are not received: they are of another network, which has an
+    /// interface of its own.
     ///
     /// # Errors
     /// [`SysError::Call`]: `EPERM` without CAP_NET_RAW; `ENODEV`, `ENETDOWN`.
@@ -67,6 +69,7 @@ impl PacketSocket {
             // Without CAP_NET_ADMIN the default has to do.
             this.set_of(libc::SOL_SOCKET, option, &bytes, "").ok();
         }
+        this.refuse_tagged()?;
         // SAFETY: plain numbers, for which zeros are valid.
         let mut address: libc::sockaddr_ll = unsafe { zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -249,6 +252,26 @@ impl PacketSocket {
         }
     }
 
+    /// Makes the kernel drop frames with a VLAN's tag. It removes the tag before a packet socket
+    /// sees the frame, which would then pass for an untagged one.
+    fn refuse_tagged(&self) -> Result<(), SysError> {
+        let program = libc::sock_fprog {
+            len: UNTAGGED_ONLY.len() as u16,
+            filter: UNTAGGED_ONLY.as_ptr().cast_mut(),
+        };
+        // SAFETY: points to a program of the stated size, whose instructions the kernel copies.
+        let set = unsafe {
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as u32,
+            )
+        };
+        check(set, "SO_ATTACH_FILTER")
+    }
+
     fn set(&self, option: i32, value: i32, what: &'static str) -> Result<(), SysError> {
         self.set_of(libc::SOL_PACKET, option, &value, what)
     }
@@ -305,3 +328,98 @@ const PACKET_QDISC_BYPASS: i32 = 20;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 /// Size of the socket's send and receive buffers, in bytes.
 const BUFFER_BYTES: i32 = 8 << 20;
+/// Instructions of `linux/filter.h`: a word of a frame's metadata is loaded, masked, compared.
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+/// Bits of a tag that are the VLAN's number (IEEE 802.1Q).
+const VLAN_BITS: u32 = 0xfff;
+/// A program that takes frames without a tag, and those whose tag only has a priority.
+static UNTAGGED_ONLY: [libc::sock_filter; 7] = [
+    step(LOAD, 0, 0, metadata(libc::SKF_AD_VLAN_TAG_PRESENT)),
+    step(JUMP_IF_EQUAL, 3, 0, 0),
+    step(LOAD, 0, 0, metadata(libc::SKF_AD_VLAN_TAG)),
+    step(AND, 0, 0, VLAN_BITS),
+    step(JUMP_IF_EQUAL, 0, 1, 0),
+    step(RETURN, 0, 0, u32::MAX),
+    step(RETURN, 0, 0, 0),
+];
+
+/// An instruction; the jumps skip that many.
+const fn step(code: u16, if_true: u8, if_false: u8, value: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code,
+        jt: if_true,
+        jf: if_false,
+        k: value,
+    }
+}
+
+/// The place of a frame's metadata for [`LOAD`].
+const fn metadata(of: i32) -> u32 {
+    (libc::SKF_AD_OFF + of).cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tun::{Queues, Tap, Written};
+    use crate::{interface, namespace};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    /// A broadcast frame of an experimental type, with its header and perhaps a tag.
+    fn frame(tag: Option<u16>, payload: u8) -> Vec<u8> {
+        let mut frame = vec![0; HEADER_BYTES];
+        frame.extend([0xff; 6]);
+        frame.extend([2, 0, 0, 0, 0, 9]);
+        if let Some(tag) = tag {
+            frame.extend([0x81, 0]);
+            frame.extend(tag.to_be_bytes());
+        }
+        frame.extend([0x88, 0xb5]);
+        frame.extend([payload; 46]);
+        frame
+    }
+
+    /// The payloads that a socket receives of frames on a TAP's wire, up to `last`; none without
+    /// the rights, or where the kernel has no TAP.
+    fn received(frames: &[Vec<u8>], last: u8) -> Option<Vec<u8>> {
+        namespace::leave_network().ok()?;
+        let tap = Tap::open("tagged0", HEADER_BYTES as u8, false, Queues::One).ok()?;
+        interface::set_up(tap.name()).unwrap();
+        let socket = PacketSocket::open(interface::index(tap.name()).unwrap(), true).unwrap();
+        for frame in frames {
+            assert_eq!(tap.write(&[IoSlice::new(frame)]).unwrap(), Written::Sent);
+        }
+        let (mut came, begun) = (Vec::new(), Instant::now());
+        while came.last() != Some(&last) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{came:?}");
+            let (mut slot, mut lengths) = ([0; 256], [0]);
+            if socket.receive(&mut slot, 256, &mut lengths).unwrap() == 0 {
+                thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            let kind = HEADER_BYTES + 12;
+            // The kernel sends messages of its own.
+            if slot[kind..kind + 2] == [0x88, 0xb5] {
+                came.push(slot[kind + 2]);
+            }
+        }
+        Some(came)
+    }
+
+    #[test]
+    fn frames_of_other_vlans_are_not_received() {
+        let frames = [
+            frame(Some(100), 1),
+            // A priority, and no VLAN.
+            frame(Some(5 << 13), 2),
+            frame(Some(5 << 13 | 0xfff), 3),
+            frame(None, 4),
+        ];
+        let came = thread::spawn(move || received(&frames, 4)).join().unwrap();
+        assert!(came.is_none_or(|came| came == [2, 4]));
+    }
+}
