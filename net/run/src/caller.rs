@@ -336,6 +336,15 @@ pub(crate) fn descriptors_of(thread: i32, inode: u64) -> Vec<i32> {
 /// # Errors
 /// The kernel's.
 pub(crate) fn fetch(thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
+    fetch_by(thread, descriptor, open_process)
+}
+
+/// [`fetch`] with a way to open a thread's pidfd.
+fn fetch_by(
+    thread: i32,
+    descriptor: i32,
+    open: impl Fn(i32) -> Result<Opened, Errno>,
+) -> Result<OwnedFd, Errno> {
     if descriptor < 0 {
         return Err(Errno::BADF);
     }
@@ -351,12 +360,17 @@ pub(crate) fn fetch(thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
                 result => return result,
             };
         }
+        let opened = open(thread)?;
         let it = Known {
             thread,
-            process: open_process(thread)?,
+            process: opened.process,
             leader: None,
         };
         let result = get(&it);
+        // The thread may end, and another process get its number, while the leader lives on.
+        if !opened.is_of_thread {
+            return result;
+        }
         // Each holds a descriptor; a program with more threads pays for opening them again.
         if known.len() >= KNOWN_MAX {
             known.pop_front();
@@ -381,18 +395,34 @@ thread_local! {
 /// Threads whose pidfds are kept open.
 const KNOWN_MAX: usize = 32;
 
-fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
+/// A pidfd for a thread.
+struct Opened {
+    process: OwnedFd,
+    /// False if it refers to the thread's leader, which is another one.
+    is_of_thread: bool,
+}
+
+fn open_process(thread: i32) -> Result<Opened, Errno> {
     let pid = Pid::from_raw(thread).ok_or(Errno::SRCH)?;
     // PIDFD_THREAD, Linux 6.9: a thread may have a descriptor table of its own.
     let of_thread = PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
     match rustix::process::pidfd_open(pid, of_thread) {
-        Err(Errno::INVAL) => {}
-        opened => return opened,
+        Err(Errno::INVAL) => open_leader(thread),
+        opened => Ok(Opened {
+            process: opened?,
+            is_of_thread: true,
+        }),
     }
-    let leader = read_leader(thread)
-        .and_then(Pid::from_raw)
-        .ok_or(Errno::SRCH)?;
-    rustix::process::pidfd_open(leader, PidfdFlags::empty())
+}
+
+/// The pidfd of a thread's leader, for kernels without PIDFD_THREAD.
+fn open_leader(thread: i32) -> Result<Opened, Errno> {
+    let leader = read_leader(thread).ok_or(Errno::SRCH)?;
+    let pid = Pid::from_raw(leader).ok_or(Errno::SRCH)?;
+    Ok(Opened {
+        process: rustix::process::pidfd_open(pid, PidfdFlags::empty())?,
+        is_of_thread: leader == thread,
+    })
 }
 
 /// The thread group leader of a thread.
@@ -469,6 +499,26 @@ mod tests {
         assert!(fetch(ended, number).is_err());
         let inode = inode_of(&one).unwrap();
         assert!(fetch_socket(own_thread(), number, inode).is_some());
+    }
+
+    #[test]
+    fn a_leader_s_pidfd_is_kept_for_the_leader_alone() {
+        let process = i32::try_from(std::process::id()).unwrap();
+        let (one, _other) = pair(false).unwrap();
+        let (number, inode) = (one.as_raw_fd(), inode_of(&one));
+        let is_known = |thread| KNOWN.with_borrow(|all| all.iter().any(|it| it.thread == thread));
+        let fetched = move || {
+            for (thread, is_kept) in [(own_thread(), false), (process, true)] {
+                for _ in 0..2 {
+                    let copy = fetch_by(thread, number, open_leader).unwrap();
+                    assert_eq!(inode_of(&copy), inode);
+                    assert_eq!(is_known(thread), is_kept, "{thread}");
+                }
+            }
+            assert!(fetch_by(-1, number, open_leader).is_err());
+        };
+        // On a thread that is surely not the leader.
+        std::thread::spawn(fetched).join().unwrap();
     }
 
     #[test]
