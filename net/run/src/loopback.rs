@@ -3,14 +3,15 @@
 //! A listener has a *rendezvous socket* in a folder of its user: a local socket, named by its
 //! address. Another supervisor opens a session by connecting a socket to it whose own name has both
 //! addresses ([`Name`]). The kernel makes both ends, so that each program's end is a file that no
-//! other process has. Must stay true: nothing here blocks; the folder is reached through its
-//! descriptor alone; both ends trust only processes of the own user, verified by SO_PEERCRED;
-//! addresses outside of the loopback are rejected; a name that a killed supervisor left behind is
-//! replaced.
+//! other process has. Must stay true: nothing here blocks, except for a bounded time while another
+//! supervisor takes a name; one supervisor at a time takes or replaces names; the folder is reached
+//! through its descriptor alone; both ends trust only processes of the own user, verified by
+//! SO_PEERCRED; addresses outside of the loopback are rejected; a name that a killed supervisor left
+//! behind is replaced.
 
 use crate::socket::files::local_stream;
 use crate::supervisor::named::{Maker, connect_named, ends_of, is_made_by, read_name};
-use rustix::fs::{AtFlags, Mode};
+use rustix::fs::{AtFlags, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 use sidecore_net_rings::{Name, Role};
@@ -21,6 +22,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// The folder.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct RendezvousSocket {
     local: SocketAddr,
     folder: Rc<Folder>,
     name: OsString,
+    /// The inode of the name: another file may have it by the end.
+    inode: u64,
     /// The link with the name of the listener's near end, if its program accepts from that
     /// directly.
     near: Option<OsString>,
@@ -95,6 +99,8 @@ impl Rendezvous {
         if local.ip().is_unspecified() && local.is_ipv6() && !is_v6_only {
             places.push(SocketAddr::from(([0, 0, 0, 0], local.port())));
         }
+        // Between its bind and its listen a socket looks like one that was left behind.
+        let _claim = Claim::on(&self.0)?;
         let open = |local: SocketAddr| {
             let name = name_of(local);
             if self.is_taken(&name)? {
@@ -106,6 +112,7 @@ impl Rendezvous {
             let address = SocketAddrUnix::new(self.0.reach(&name))?;
             rustix::net::bind(&listener, &address)?;
             rustix::net::listen(&listener, BACKLOG)?;
+            let inode = rustix::fs::statat(&*self.0, &name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino;
             let link = link_of(&name);
             self.0.remove_file(&link).ok();
             // Best effort: without the link, sessions go through this socket.
@@ -119,6 +126,7 @@ impl Rendezvous {
                 local,
                 folder: Rc::clone(&self.0),
                 name,
+                inode,
                 near,
             })
         };
@@ -199,6 +207,33 @@ impl RendezvousSocket {
     }
 }
 
+/// The right to take names in the folder, which one supervisor has at a time.
+#[derive(Debug)]
+struct Claim<'f>(&'f Folder);
+
+impl<'f> Claim<'f> {
+    /// Waits while another supervisor has it.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` where that takes too long; the kernel's.
+    fn on(folder: &'f Folder) -> Result<Self, Errno> {
+        for _ in 0..CLAIM_TRIES {
+            // A lock that blocks would stop this supervisor's programs with the other one.
+            match rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::AGAIN | Errno::INTR) => std::thread::sleep(CLAIM_PAUSE),
+                claimed => return claimed.map(|()| Self(folder)),
+            }
+        }
+        Err(Errno::ADDRINUSE)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        rustix::fs::flock(self.0, FlockOperation::Unlock).ok();
+    }
+}
+
 /// The addresses in the name of a connecting socket, local and peer; none if they are not of the
 /// loopback, or do not match the rendezvous socket at `at`.
 pub fn judge(at: SocketAddr, name: &Name) -> Option<(SocketAddr, SocketAddr)> {
@@ -209,6 +244,11 @@ pub fn judge(at: SocketAddr, name: &Name) -> Option<(SocketAddr, SocketAddr)> {
 
 impl Drop for RendezvousSocket {
     fn drop(&mut self) {
+        let named = rustix::fs::statat(&*self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        // Of another supervisor by now, with the link.
+        if !named.is_ok_and(|named| named.st_ino == self.inode) {
+            return;
+        }
         self.folder.remove_file(&self.name).ok();
         if let Some(near) = &self.near {
             self.folder.remove_file(near).ok();
@@ -252,6 +292,9 @@ pub fn read_text(text: &str) -> Option<(Name, bool)> {
 const BACKLOG: i32 = 4096;
 /// Connections that one call of [`RendezvousSocket::next`] accepts.
 const SKIPPED_MAX: usize = 1024;
+/// Tries to get the right to take names, some milliseconds each.
+const CLAIM_TRIES: u32 = 500;
+const CLAIM_PAUSE: Duration = Duration::from_millis(1);
 /// Longer than a link's target.
 const LINK_BYTES: usize = 64;
 

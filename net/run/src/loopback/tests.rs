@@ -155,3 +155,64 @@ fn a_folder_that_another_user_can_exchange_is_refused() {
         assert!(refused.to_string().contains("23457"), "{refused}");
     }
 }
+
+#[test]
+fn a_name_that_another_supervisor_is_taking_is_left_to_it() {
+    let folder = folder();
+    let place = folder.path().join("loopback");
+    let (first, second) = (
+        Rendezvous::at(&place).unwrap(),
+        Rendezvous::at(&place).unwrap(),
+    );
+    let door = place.join("127.0.0.1-5432");
+    // The first one is between bind and listen.
+    let claim = Claim::on(&first.0).unwrap();
+    let listener = local_stream(true).unwrap();
+    rustix::net::bind(&listener, &SocketAddrUnix::new(door).unwrap()).unwrap();
+    let open = || second.open(SERVER.parse().unwrap(), false, None);
+    assert_eq!(open().unwrap_err(), Errno::ADDRINUSE);
+    rustix::net::listen(&listener, 9).unwrap();
+    drop(claim);
+    assert_eq!(open().unwrap_err(), Errno::ADDRINUSE);
+    let name = name(CLIENT, SERVER, Role::Program);
+    second.connect(SERVER.parse().unwrap(), &name).unwrap();
+}
+
+#[test]
+fn one_of_two_supervisors_gets_a_name() {
+    let folder = folder();
+    let place = folder.path().join("loopback");
+    Rendezvous::at(&place).unwrap();
+    let round = std::sync::Barrier::new(2);
+    let open = || {
+        let rendezvous = Rendezvous::at(&place).unwrap();
+        let mut outcomes = Vec::new();
+        for port in 1..=100 {
+            round.wait();
+            let sockets = rendezvous.open(SocketAddr::from(([127, 0, 0, 1], port)), false, None);
+            // Held until the other one has tried, too.
+            round.wait();
+            outcomes.push(sockets.is_ok());
+        }
+        outcomes
+    };
+    let [one, other] = std::thread::scope(|scope| {
+        let threads = [scope.spawn(open), scope.spawn(open)];
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert!(one.iter().zip(&other).all(|(one, other)| one != other));
+}
+
+#[test]
+fn a_socket_that_was_replaced_leaves_its_name() {
+    let folder = folder();
+    let place = folder.path().join("loopback");
+    let rendezvous = Rendezvous::at(&place).unwrap();
+    let sockets = rendezvous.open(SERVER.parse().unwrap(), false, None);
+    let door = place.join("127.0.0.1-5432");
+    std::fs::remove_file(&door).unwrap();
+    let listener = local_stream(true).unwrap();
+    rustix::net::bind(&listener, &SocketAddrUnix::new(&door).unwrap()).unwrap();
+    drop(sockets.unwrap());
+    assert!(door.exists());
+}
