@@ -67,8 +67,8 @@ mod figures {
         stay_on(1);
     }
 
-    /// Nanoseconds in which a word goes to another thread and back by two lines of the cache, each side
-    /// spinning: the machine's limit.
+    /// Nanoseconds in which a word goes to another thread and back by two lines of the cache, each
+    /// side spinning: the machine's limit.
     fn line_round_trips() -> Vec<f64> {
         #[repr(align(128))]
         struct Line(AtomicU32);
@@ -97,8 +97,8 @@ mod figures {
         samples.split_off(1)
     }
 
-    /// Nanoseconds a round trip by mailbox, a sample for each slice of rounds. If a thread of another
-    /// program takes a processor, it spoils the slice that it falls into, not the others.
+    /// Nanoseconds a round trip by mailbox, a sample for each slice of rounds. If a thread of
+    /// another program takes a processor, it spoils the slice that it falls into, not the others.
     fn round_trips(program: &Program) -> Vec<f64> {
         let spe = Spe::load(program);
         let thread = spe.start(0, 0, beside);

@@ -556,7 +556,7 @@ mod tests {
         let star = Newick::parse(&format!("({});", names.join(","))).unwrap();
         let score = score_tree(&genes, &star, &Serial).unwrap();
         assert_eq!((score.shared, score.all), (0, genes.quartets()));
-        // One split of two taxa: as many quartets as pairs of the others, where the gene tree has it.
+        // One split of two taxa: as many quartets as there are pairs of the others.
         let trees = Newick::parse("((a,b),(c,d),e,f);").unwrap();
         let names = ["a", "b", "c", "d", "e", "f"].map(String::from).to_vec();
         let genes = GeneTrees::new(names, &[trees], None).unwrap();
