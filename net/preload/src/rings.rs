@@ -260,7 +260,7 @@ pub(crate) fn keep_pair(descriptor: c_int, record: &Record) {
 }
 
 /// A kernel call that may block on one descriptor. With `had_rings`, the rings have sent the call
-/// to the pair, and stay; else none were seen, and if there are some now, the descriptor loses them.
+/// to the pair, and stay; else none were seen, and the descriptor loses any that there are now.
 #[inline]
 pub(crate) fn in_kernel<T>(descriptor: c_int, had_rings: bool, work: impl FnOnce() -> T) -> T {
     #[cfg(test)]
