@@ -299,3 +299,16 @@ fn no_rings_come_between_a_registration_and_its_record() {
     assert!(crate::rings::upgrade(session.file(), session.record()));
     assert_eq!(epoll.wait(1000), [(2, IN)]);
 }
+
+/// Its first registration's place among those that are ready stayed.
+#[test]
+fn a_descriptor_that_is_added_again_is_reported_once() {
+    let (epoll, session) = (Epoll::new(), Session::by_rings());
+    epoll.add(session.file(), libc::EPOLLIN, 1);
+    session.give(b"abc");
+    assert_eq!(epoll.wait(1000), [(1, IN)]);
+    let gone = epoll.control(libc::EPOLL_CTL_DEL, session.file(), 0, 0);
+    assert_eq!(gone, 0);
+    epoll.add(session.file(), libc::EPOLLIN, 2);
+    assert_eq!(epoll.wait(1000), [(2, IN)]);
+}
