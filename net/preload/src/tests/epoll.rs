@@ -312,3 +312,30 @@ fn a_descriptor_that_is_added_again_is_reported_once() {
     epoll.add(session.file(), libc::EPOLLIN, 2);
     assert_eq!(epoll.wait(1000), [(2, IN)]);
 }
+
+/// A candidate's instance was closed, and its number became another's, which reported it.
+#[test]
+fn a_registration_that_the_kernel_does_not_have_is_none() {
+    let _attached = Session::by_rings();
+    let (epoll, session) = (Epoll::new(), Session::by_pair());
+    epoll.add(session.file(), libc::EPOLLIN, 1);
+    // As if the number were another instance's: behind the library's back.
+    let (none, file) = (ptr::null_mut::<libc::epoll_event>(), session.file());
+    // SAFETY: this operation takes no event.
+    let gone = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_ctl,
+            epoll.file(),
+            libc::EPOLL_CTL_DEL,
+            file,
+            none,
+        )
+    };
+    assert_eq!(gone, 0);
+    assert!(crate::rings::upgrade(session.file(), session.record()));
+    assert_eq!(session.record().epoll(), None);
+    session.give(b"abc");
+    assert_eq!(epoll.wait(0), []);
+    epoll.add(session.file(), libc::EPOLLIN, 2);
+    assert_eq!(epoll.wait(1000), [(2, IN)]);
+}
