@@ -105,9 +105,9 @@ impl Segment {
         })
     }
 
-    /// Gives nothing of the arena out any more, whatever comes back: the attachment is over, but its
-    /// daemon may still write to the outputs of requests that were given up. Takes no lock, which
-    /// in a child process may be that of a thread that is not there.
+    /// Gives nothing of the arena out any more, whatever comes back: the attachment is over, but
+    /// its daemon may still write to the outputs of requests that were given up. Takes no lock,
+    /// which in a child process may be that of a thread that is not there.
     pub(crate) fn retire(&self) {
         // Release: partner of the Acquire in `is_retired`. What was given up before this comes back
         // after it, so no stretch of that can be among the free ones.
