@@ -76,8 +76,8 @@ static int loopy(struct sidecore_run *r) {
     while (!sidecore_yield(r)) ;
     return sidecore_fail(r, "gave up");
 }
-/* The word that says whose turn it is. The host's record of the call, which `call` leads to, has the
- * address of the word behind it that says whether the answer is wanted. */
+/* The word that says whose turn it is. The host's record of the call, which `call` leads to, has
+ * the address of the word behind it that says whether the answer is wanted. */
 static uint32_t *turn(struct sidecore_run *r) {
     uint64_t *call = r->call;
     for (int at = 0; at < 4; at++) {
