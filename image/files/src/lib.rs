@@ -13,7 +13,7 @@
 //!
 //! Must stay true: images come from untrusted makers. Every place and length is checked before it
 //! is used; damage is an error of the file that has it. Memory is bounded by
-//! [`walk::ENTRIES_MAX`] names, [`walk::PATHS_BYTES_MAX`] bytes of paths and the caches of the
+//! [`walk::ENTRIES_MAX`] names, 2 GiB of their paths and the caches of the
 //! readers (`squashfs`).
 //! Called from: any thread; blocks on the image.
 

@@ -7,7 +7,7 @@
 //! Must stay true: a walk ends, whatever the image is: each directory is entered once, and
 //! [`ENTRIES_MAX`] names are visited at most. Only directories are entered in which something can
 //! be meant. Names that wait are kept without the path that leads to them; the paths of which a
-//! visitor may keep one for each directory have [`PATHS_BYTES_MAX`] bytes together.
+//! visitor may keep one for each directory have 2 GiB together.
 
 use crate::{FilesError, Kind, Node, Tree};
 use sidecore_bare::width::ToU64;
@@ -303,6 +303,6 @@ pub fn resolve(tree: &dyn Tree, path: &[u8]) -> Result<Option<(Vec<u8>, Node)>, 
 /// The most names that one walk visits.
 pub const ENTRIES_MAX: u64 = 20_000_000;
 /// The most bytes that the paths of directories have together.
-pub const PATHS_BYTES_MAX: u64 = 2 << 30;
+pub(crate) const PATHS_BYTES_MAX: u64 = 2 << 30;
 /// Links on the way to a file, as in the kernel.
 const LINKS_MAX: usize = 40;
