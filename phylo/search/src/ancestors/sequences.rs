@@ -239,10 +239,12 @@ mod tests {
         own.set_lengths(Lengths::Unlinked);
         own.optimise(0.01).unwrap();
         let part = &own.parts()[1];
-        let tree = own.tree().of_part(1, part.scale());
-        let alone = Ancestors::new(&tree, part.patterns(), part.model(), 1.0);
+        let second = own.tree().of_part(1, part.scale());
+        let alone = Ancestors::new(&second, part.patterns(), part.model(), 1.0);
         let mut table = String::new();
-        AncestralSequences::new((own.tree(), 0.0), &names, own.parts(), 12, Some(&mut table));
+        let tree = (own.tree(), 0.0);
+        let all = AncestralSequences::new(tree, &names, own.parts(), 12, Some(&mut table));
+        assert_eq!(all.sites, 12);
         let at_12 = |line: &&str| line.starts_with("Node1\t12\t");
         let line: Vec<&str> = table.lines().find(at_12).unwrap().split('\t').collect();
         let mut sites = part.patterns().site_patterns();
