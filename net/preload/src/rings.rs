@@ -186,11 +186,11 @@ pub(crate) fn bar(descriptor: c_int) {
             Kind::Ring | Kind::Inherited => give_back(descriptor),
             Kind::Epoll | Kind::Alias => dissolve(descriptor),
             Kind::InheritedEpoll => disinherit(descriptor),
-            kind @ (Kind::Candidate | Kind::Instance) => {
-                // It may get rings at this moment.
-                if !record.change_kind(kind, Kind::Barred) {
-                    continue;
-                }
+            // It may get rings at this moment.
+            kind @ (Kind::Candidate | Kind::Instance)
+                if !record.change_kind(kind, Kind::Barred) =>
+            {
+                continue;
             }
             _ => {}
         }
