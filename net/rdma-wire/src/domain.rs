@@ -16,7 +16,9 @@ use std::collections::VecDeque;
 use std::hash::Hasher;
 
 /// Most regions of a domain.
-pub const REGIONS_MAX: usize = 1 << 16;
+pub const REGIONS_MAX: usize = 1 << 20;
+/// Places of a domain's table at first.
+const PLACES_MIN: usize = 64;
 /// Most shared receive queues of a domain.
 pub const SHARED_QUEUES_MAX: usize = 256;
 /// Most receives of a shared receive queue.
@@ -99,10 +101,9 @@ pub enum DomainFull {
 /// A protection domain.
 #[derive(Debug)]
 pub struct Domain {
-    /// Indexed by the lower bits of their tags, which are as random as the others.
-    regions: Box<[Option<(Stag, Registration)>]>,
-    /// These bits of a tag are its place.
-    place_mask: u32,
+    /// Indexed by the lower bits of their tags, which are as random as the others. A power of two,
+    /// at most half full, so that draws seldom hit a used place.
+    regions: Vec<Option<(Stag, Registration)>>,
     count: usize,
     regions_max: usize,
     keyed: SipHasher24,
@@ -123,14 +124,10 @@ impl Domain {
     /// one else.
     #[must_use]
     pub fn new(regions_max: usize, secret: [u8; 16]) -> Self {
-        let regions_max = regions_max.clamp(1, REGIONS_MAX);
-        // At most half full, so that draws seldom hit a used place.
-        let place_bits = (2 * regions_max).next_power_of_two().trailing_zeros();
         Self {
-            regions: vec![None; 1 << place_bits].into_boxed_slice(),
-            place_mask: (1 << place_bits) - 1,
+            regions: vec![None; PLACES_MIN],
             count: 0,
-            regions_max,
+            regions_max: regions_max.clamp(1, REGIONS_MAX),
             keyed: SipHasher24::new_with_key(&secret),
             drawn: 0,
             queues: Vec::new(),
@@ -148,6 +145,9 @@ impl Domain {
         }
         if self.count == self.regions_max {
             return Err(DomainFull::Regions(self.regions_max));
+        }
+        if 2 * self.count >= self.regions.len() {
+            self.grow();
         }
         let stag = self.free_stag();
         let place = self.place(stag);
@@ -316,7 +316,18 @@ impl Domain {
     }
 
     fn place(&self, stag: Stag) -> usize {
-        (stag.0 & self.place_mask).to_usize()
+        stag.0.to_usize() & (self.regions.len() - 1)
+    }
+
+    /// Doubles the table: memory is paid for as regions come.
+    fn grow(&mut self) {
+        let places = 2 * self.regions.len();
+        let old = std::mem::replace(&mut self.regions, vec![None; places]);
+        for entry in old.into_iter().flatten() {
+            // Tags at different places differ in a lower bit, so no two meet at one place now.
+            let place = self.place(entry.0);
+            self.regions[place] = Some(entry);
+        }
     }
 
     fn free_stag(&mut self) -> Stag {
@@ -328,7 +339,7 @@ impl Domain {
             stag = self.draw();
         }
         // Practically never: takes the next free place; at least half of them are free.
-        let mask = self.place_mask;
+        let mask = u32::try_from(self.regions.len() - 1).unwrap_or(u32::MAX);
         let next = |step| Stag(stag.0 & !mask | stag.0.wrapping_add(step) & mask);
         let mut all = (0..=mask).map(next);
         let free = all.find(|&stag| self.regions[self.place(stag)].is_none());

@@ -3,10 +3,10 @@
 use crate::regions::{EVERYTHING, Regions};
 use crate::{Access, Piece, RdmaError, Remote, Stag};
 use sidecore_bare::width::ToU64;
-use sidecore_rdma_wire::{Domain, REGIONS_MAX, RegionId, Registration};
+use sidecore_rdma_wire::{Domain, Fault, PairId, REGIONS_MAX, RegionId, Registration};
 
 /// Regions of an adapter.
-const OWN_REGIONS_MAX: usize = REGIONS_MAX / 4;
+const OWN_REGIONS_MAX: usize = REGIONS_MAX;
 /// Size of a process's address space.
 const ADDRESS_SPACE_BYTES: u64 = 1 << 47;
 
@@ -109,6 +109,49 @@ impl Adapter {
         self.register_as(id, address.addr().to_u64(), bytes.to_u64(), access)
     }
 
+    /// The same at another tagged offset than the address, and for pairs of one owner only
+    /// ([`Options::owner`](crate::Options::owner)).
+    ///
+    /// # Errors
+    /// Too many regions; a range beyond 64 bits.
+    ///
+    /// # Safety
+    /// As [`Self::register_memory`].
+    #[allow(unsafe_code)] // hands the promise on to `Regions::lend`
+    pub unsafe fn register_mapped(
+        &mut self,
+        address: *mut u8,
+        bytes: usize,
+        base: u64,
+        access: Access,
+        owner: PairId,
+    ) -> Result<Region, RdmaError> {
+        // SAFETY: the caller's promise is the one that is asked for.
+        let id = unsafe { self.memory.lend(address, bytes) };
+        self.register_for(Some(owner), id, base, bytes.to_u64(), access)
+    }
+
+    /// A number for an owner of pairs and regions.
+    pub fn new_owner(&mut self) -> PairId {
+        PairId(self.next_pair())
+    }
+
+    /// Checks that an owner's pair may use `bytes` bytes of a region with `rights`; the address of
+    /// the first one, if the region is the application's own memory.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn check(
+        &self,
+        owner: PairId,
+        piece: Piece,
+        rights: Access,
+    ) -> Result<Option<*mut u8>, Fault> {
+        let (offset, bytes) = (piece.offset, piece.bytes.into());
+        let (region, at) = self.domain.check(owner, piece.stag, offset, bytes, rights)?;
+        Ok(self.memory.address(region, at))
+    }
+
     /// A steering tag for all memory of this process, by addresses, which no peer may use.
     ///
     /// # Errors
@@ -134,12 +177,23 @@ impl Adapter {
         bytes: u64,
         access: Access,
     ) -> Result<Region, RdmaError> {
+        self.register_for(None, id, base, bytes, access)
+    }
+
+    fn register_for(
+        &mut self,
+        pair: Option<PairId>,
+        id: RegionId,
+        base: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Region, RdmaError> {
         let registration = Registration {
             region: id,
             base,
             bytes,
             access,
-            pair: None,
+            pair,
         };
         match self.domain.register(registration) {
             Ok(stag) => Ok(Region {

@@ -87,6 +87,18 @@ impl Regions {
         }
     }
 
+    /// The address of an offset in the application's own memory.
+    pub(crate) fn address(&self, region: RegionId, offset: u64) -> Option<*mut u8> {
+        let index = usize::try_from(region.0).ok()?;
+        match self.regions.get(index)? {
+            Some(Bytes::Lent(address, _)) => {
+                let address = address.checked_add(usize::try_from(offset).ok()?)?;
+                Some(ptr::with_exposed_provenance_mut(address))
+            }
+            _ => None,
+        }
+    }
+
     /// The memory of `count` bytes of a region.
     fn range(&mut self, region: RegionId, offset: u64, count: usize) -> Result<*mut u8, Gone> {
         let start = usize::try_from(offset).map_err(|_| Gone)?;

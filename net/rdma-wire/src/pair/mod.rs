@@ -149,7 +149,7 @@ impl Pair {
     fn new(id: PairId, options: Options, side: Side) -> Self {
         let options = options.bounded();
         Self {
-            id,
+            id: options.owner.unwrap_or(id),
             options,
             state: State::Starting,
             end: None,
@@ -172,6 +172,39 @@ impl Pair {
             closing: false,
             completions: Completions::new(options.send_depth + options.receive_depth),
         }
+    }
+
+    /// Gives it other depths and another owner, before it has work or receives: a responder's owner
+    /// may choose them once it has the request. What the request decides stays.
+    ///
+    /// # Errors
+    /// [`PostError::Ended`]: messages are exchanged already, or it has receives.
+    pub fn adapt(&mut self, options: Options) -> Result<(), PostError> {
+        let is_early = matches!(self.state, State::Starting | State::Requested);
+        if !is_early || self.receives.check_empty().is_err() {
+            return Err(PostError::Ended);
+        }
+        let options = Options {
+            // The start has used them.
+            crc: self.options.crc,
+            markers: self.options.markers,
+            setup: self.options.setup,
+            ..options.bounded()
+        };
+        self.id = options.owner.unwrap_or(self.id);
+        self.receives = ReceiveQueue::new(&options);
+        self.sends = SendQueue::new(options.send_depth, options.ord);
+        self.responses = Responses::new(options.ird);
+        self.completions = Completions::new(options.send_depth + options.receive_depth);
+        self.options = options;
+        Ok(())
+    }
+
+    /// Reads and atomics that the peer serves and that it may have outstanding, as its start frame
+    /// says; none if it does not negotiate them.
+    #[must_use]
+    pub fn peer_depths(&self) -> Option<(u16, u16)> {
+        self.handshake.depths()
     }
 
     /// Its owner's number.

@@ -1,5 +1,6 @@
 //! Properties of a pair, chosen by its owner before the start.
 
+use crate::domain::PairId;
 use crate::piece::SharedId;
 
 /// Most entries of a send or receive queue.
@@ -61,6 +62,11 @@ pub struct Options {
     /// Longest unit to send, in bytes: if it fits into a segment of TCP, each segment can be placed
     /// alone. [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: usize,
+    /// The owner that regions of one owner are checked against ([`Registration::pair`]): several
+    /// pairs may have one, as in a protection domain of verbs. By default each is its own.
+    ///
+    /// [`Registration::pair`]: crate::Registration::pair
+    pub owner: Option<PairId>,
 }
 
 impl Default for Options {
@@ -79,6 +85,7 @@ impl Default for Options {
             // An Ethernet frame of 1500 bytes without the headers of IPv4 and of TCP with
             // timestamps: each segment of TCP then begins with a unit.
             segment_bytes: 1448,
+            owner: None,
         }
     }
 }

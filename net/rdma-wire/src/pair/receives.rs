@@ -56,11 +56,17 @@ impl ReceiveQueue {
         self.shared
     }
 
+    /// An error if it has receives.
+    pub(super) fn check_empty(&self) -> Result<(), PostError> {
+        match self.posted.is_empty() && self.incoming.is_none() {
+            true => Ok(()),
+            false => Err(PostError::Full(0)),
+        }
+    }
+
     /// Replaces the queue's own receives by those of a shared queue.
     pub(super) fn share(&mut self, shared: SharedId) -> Result<(), PostError> {
-        if !self.posted.is_empty() {
-            return Err(PostError::Full(0));
-        }
+        self.check_empty()?;
         self.shared = Some(shared);
         Ok(())
     }

@@ -37,6 +37,12 @@ impl Handshake {
         self.peer.as_ref().map_or(&[], |start| &start.private_data)
     }
 
+    /// Reads that the peer serves, and that it may have outstanding.
+    pub(super) fn depths(&self) -> Option<(u16, u16)> {
+        let enhanced = self.peer.as_ref()?.enhanced?;
+        Some((enhanced.ird, enhanced.ord))
+    }
+
     /// True while bytes of this side's frame wait to be sent.
     pub(super) fn has_output(&self) -> bool {
         self.sent < self.output.len()

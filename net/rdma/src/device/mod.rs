@@ -222,6 +222,20 @@ impl Device {
         }
     }
 
+    /// Gives a requested connection the depths and the owner that its queues want; CRCs, markers
+    /// and the set-up stay those of its listener.
+    ///
+    /// # Errors
+    /// There is no such connection; it was accepted, or has receives.
+    pub fn adapt(
+        &mut self,
+        connection: ConnectionId,
+        options: Options,
+    ) -> Result<(), RdmaError> {
+        let options = self.net.fitted(options);
+        Ok(self.links.owned(connection)?.flow.pair.adapt(options)?)
+    }
+
     /// Accepts a connection.
     ///
     /// # Errors
@@ -531,11 +545,25 @@ impl Device {
     /// The engine is gone.
     pub fn arm(&mut self) -> Result<bool, RdmaError> {
         // Each of these would be missed by a sleeper: no byte of a stream announces it.
-        let has_work = !self.busy.is_empty() || self.has_shared_work();
-        if self.has_news() || has_work || self.opening.is_settling(&self.links) {
+        if self.has_news() || self.has_work() || self.opening.is_settling(&self.links) {
             return Ok(false);
         }
         self.net.arm()
+    }
+
+    /// True while a connection could go on by [`Self::progress`] without anything from its stream.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.busy.is_empty() || self.has_shared_work()
+    }
+
+    /// Ends a connection at once, as if its stream were lost: everything posted is flushed, which
+    /// completions and [`Event::Ended`] report.
+    pub fn break_off(&mut self, connection: ConnectionId) {
+        let lost = std::io::ErrorKind::ConnectionAborted;
+        if self.links.live(connection).is_some() {
+            self.settle(connection.index, Err(lost.into()));
+        }
     }
 
     fn has_news(&self) -> bool {

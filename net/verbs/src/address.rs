@@ -1,0 +1,226 @@
+//! Addresses: of programs' structures, of routes, and by names.
+
+use crate::cm_abi::*;
+use crate::{abi::zeroed, errno};
+use std::ffi::{c_char, c_int};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, UdpSocket};
+
+/// Reads an address of IPv4 or IPv6.
+pub(crate) fn read(address: *const Address) -> Option<SocketAddr> {
+    // SAFETY: NULL, or an address whose family says how long it is, as the interface demands.
+    unsafe {
+        let family = c_int::from((*address.cast::<libc::sockaddr>().as_ref()?).sa_family);
+        match family {
+            libc::AF_INET => {
+                let four = address.cast::<libc::sockaddr_in>().read_unaligned();
+                let ip = u32::from_be(four.sin_addr.s_addr).into();
+                Some(SocketAddrV4::new(ip, u16::from_be(four.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                let six = address.cast::<libc::sockaddr_in6>().read_unaligned();
+                let (ip, port) = (six.sin6_addr.s6_addr.into(), u16::from_be(six.sin6_port));
+                Some(SocketAddrV6::new(ip, port, six.sin6_flowinfo, six.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Writes an address; its length.
+pub(crate) fn write(place: &mut Address, address: SocketAddr) -> libc::socklen_t {
+    *place = zeroed();
+    // SAFETY: room for an address of any family, with its alignment.
+    unsafe {
+        match address {
+            SocketAddr::V4(four) => {
+                let target = (&raw mut *place).cast::<libc::sockaddr_in>();
+                (*target).sin_family = libc::AF_INET as libc::sa_family_t;
+                (*target).sin_port = four.port().to_be();
+                (*target).sin_addr.s_addr = u32::from(*four.ip()).to_be();
+                size_of::<libc::sockaddr_in>() as libc::socklen_t
+            }
+            SocketAddr::V6(six) => {
+                let target = (&raw mut *place).cast::<libc::sockaddr_in6>();
+                (*target).sin6_family = libc::AF_INET6 as libc::sa_family_t;
+                (*target).sin6_port = six.port().to_be();
+                (*target).sin6_addr.s6_addr = six.ip().octets();
+                (*target).sin6_scope_id = six.scope_id();
+                size_of::<libc::sockaddr_in6>() as libc::socklen_t
+            }
+        }
+    }
+}
+
+/// An address of IPv4 that came by a socket of IPv6, as one of IPv4.
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Writes the addresses of a route that are known.
+pub(crate) fn write_route(
+    route: &mut rdma_route,
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+) {
+    if let Some(local) = local {
+        write(&mut route.addr.src_storage, plain(local));
+        route.addr.addr[..2].copy_from_slice(&gid(local.ip()));
+    }
+    if let Some(peer) = peer {
+        write(&mut route.addr.dst_storage, plain(peer));
+        route.addr.addr[2..4].copy_from_slice(&gid(peer.ip()));
+    }
+    route.addr.addr[4] = 0xffff;
+}
+
+/// The identifier of an address, in network byte order.
+fn gid(ip: IpAddr) -> [u64; 2] {
+    let six = match ip {
+        IpAddr::V4(four) => four.to_ipv6_mapped(),
+        IpAddr::V6(six) => six,
+    };
+    let bits = six.to_bits();
+    [((bits >> 64) as u64).to_be(), (bits as u64).to_be()]
+}
+
+/// Tries to bind to a local address; the address with its port.
+pub(crate) fn probe(address: SocketAddr) -> Result<SocketAddr, c_int> {
+    if std::env::var_os("SIDECORE_RDMA_SOCKET").is_some_and(|path| !path.is_empty()) {
+        // The addresses are the stack's, which checks them when it listens.
+        return Ok(address);
+    }
+    let number = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EINVAL);
+    // It sets SO_REUSEADDR: a server that starts again finds its port free.
+    let socket = TcpListener::bind(address).map_err(number)?;
+    socket.local_addr().map_err(number)
+}
+
+/// The local address on the way to a peer.
+pub(crate) fn route(bound: Option<SocketAddr>, peer: SocketAddr) -> Result<SocketAddr, c_int> {
+    let number = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::ENETUNREACH);
+    if let Some(bound) = bound.filter(|bound| !bound.ip().is_unspecified()) {
+        return Ok(bound);
+    }
+    let any: SocketAddr = match peer {
+        SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    // A datagram socket that is connected sends nothing: the kernel only looks up the route.
+    let socket = UdpSocket::bind(any).map_err(number)?;
+    socket.connect(peer).map_err(number)?;
+    let local = socket.local_addr().map_err(number)?;
+    Ok(SocketAddr::new(
+        local.ip(),
+        bound.map_or(0, |bound| bound.port()),
+    ))
+}
+
+/// What rdma_getaddrinfo(3) returns: the program's structure, and what it points to.
+#[repr(C)]
+struct Info {
+    raw: rdma_addrinfo,
+    source: Address,
+    target: Address,
+}
+
+pub(crate) unsafe extern "C" fn get_info(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    out: *mut *mut rdma_addrinfo,
+) -> c_int {
+    // SAFETY: strings or NULL, hints or NULL, a place for a pointer, as rdma_getaddrinfo(3) demands.
+    unsafe {
+        let hints = hints.as_ref().copied().unwrap_or_else(zeroed);
+        if out.is_null() || node.is_null() && service.is_null() && hints.ai_src_len == 0 {
+            errno(libc::EINVAL);
+            return libc::EAI_NONAME;
+        }
+        let is_passive = hints.ai_flags & RAI_PASSIVE != 0;
+        let mut asked: libc::addrinfo = std::mem::zeroed();
+        asked.ai_socktype = libc::SOCK_STREAM;
+        for (flag, other) in [
+            (RAI_PASSIVE, libc::AI_PASSIVE),
+            (RAI_NUMERICHOST, libc::AI_NUMERICHOST),
+        ] {
+            if hints.ai_flags & flag != 0 {
+                asked.ai_flags |= other;
+            }
+        }
+        if hints.ai_flags & RAI_FAMILY != 0 || hints.ai_family != 0 {
+            asked.ai_family = hints.ai_family;
+        }
+        let mut found: *mut libc::addrinfo = std::ptr::null_mut();
+        let outcome = libc::getaddrinfo(node, service, &raw const asked, &raw mut found);
+        if outcome != 0 {
+            return outcome;
+        }
+        let address = read((*found).ai_addr.cast());
+        libc::freeaddrinfo(found);
+        let Some(address) = address else {
+            return libc::EAI_FAMILY;
+        };
+        out.write(describe(address, &hints, is_passive));
+        0
+    }
+}
+
+/// The structure for an address that was found.
+///
+/// # Safety
+/// Hints whose source, if it has a length, is an address.
+unsafe fn describe(
+    address: SocketAddr,
+    hints: &rdma_addrinfo,
+    is_passive: bool,
+) -> *mut rdma_addrinfo {
+    let info = Box::into_raw(Box::new(Info {
+        raw: rdma_addrinfo {
+            ai_flags: hints.ai_flags & (RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY),
+            ai_family: if address.is_ipv4() {
+                libc::AF_INET
+            } else {
+                libc::AF_INET6
+            },
+            ai_qp_type: match hints.ai_qp_type {
+                0 => crate::abi::IBV_QPT_RC,
+                kind => kind,
+            },
+            ai_port_space: match hints.ai_port_space {
+                0 => RDMA_PS_TCP,
+                space => space,
+            },
+            ..zeroed()
+        },
+        source: zeroed(),
+        target: zeroed(),
+    }));
+    // SAFETY: the box that was just made, which does not move any more; the caller's promise.
+    unsafe {
+        let all = &mut *info;
+        if is_passive {
+            all.raw.ai_src_len = write(&mut all.source, address);
+            all.raw.ai_src_addr = (&raw mut all.source).cast();
+        } else {
+            all.raw.ai_dst_len = write(&mut all.target, address);
+            all.raw.ai_dst_addr = (&raw mut all.target).cast();
+            // As the interface has it: the local address on the way, too.
+            let own = match hints.ai_src_len {
+                0 => route(None, address).ok(),
+                _ => read(hints.ai_src_addr.cast()),
+            };
+            if let Some(own) = own.filter(|_| hints.ai_flags & RAI_NOROUTE == 0) {
+                all.raw.ai_src_len = write(&mut all.source, own);
+                all.raw.ai_src_addr = (&raw mut all.source).cast();
+            }
+        }
+    }
+    info.cast()
+}
+
+pub(crate) unsafe extern "C" fn free_info(info: *mut rdma_addrinfo) {
+    if !info.is_null() {
+        // SAFETY: one of ours, once, as rdma_getaddrinfo(3) demands.
+        drop(unsafe { Box::from_raw(info.cast::<Info>()) });
+    }
+}

@@ -1,0 +1,510 @@
+//! The one device, contexts, and the properties of both.
+//!
+//! The device is an RNIC (iWARP) with one port: connections are made by addresses, with librdmacm.
+
+use crate::abi::*;
+use crate::engine::Engine;
+use crate::queue::{Context, Events};
+use crate::state::Core;
+use crate::{fail, fast, pair, pointer_failed, queue, shared};
+use sidecore_rdma::{MESSAGE_BYTES_MAX, PIECES_MAX, QUEUES_MAX, SHARED_QUEUES_MAX};
+use std::ffi::{c_char, c_int, c_void};
+
+/// The device's name, in the manner of the kernel's drivers.
+const NAME: &std::ffi::CStr = c"sidecore0";
+/// Most regions, as the interface's number.
+const MR_MAX: c_int = 1 << 20;
+/// Most connections.
+const QP_MAX: c_int = 1 << 14;
+/// Most scattered pieces of a message.
+pub(crate) const SGE_MAX: u32 = PIECES_MAX as u32;
+/// Most reads and atomics that a pair serves, or has outstanding.
+pub(crate) const READS_MAX: u8 = 128;
+/// The partition of all devices.
+const PKEY: u16 = 0xffff;
+/// Errors of a port of a link layer without partitions are the same.
+const LINK_LAYER_ETHERNET: u8 = 2;
+const PHYS_STATE_LINK_UP: u8 = 5;
+
+/// The program's structure of a device; there is one in a process.
+struct DeviceObject(std::cell::UnsafeCell<ibv_device>);
+
+// SAFETY: it is written once, before its address is given away.
+unsafe impl Sync for DeviceObject {}
+// SAFETY: as above; its pointers are empty.
+unsafe impl Send for DeviceObject {}
+
+static DEVICE: std::sync::LazyLock<DeviceObject> = std::sync::LazyLock::new(|| {
+    let mut device = ibv_device {
+        node_type: IBV_NODE_RNIC,
+        transport_type: IBV_TRANSPORT_IWARP,
+        ..zeroed()
+    };
+    put(&mut device.name, NAME);
+    put(&mut device.dev_name, c"sidecore-verbs0");
+    put(&mut device.dev_path, c"/nonexistent/sidecore-verbs0");
+    put(&mut device.ibdev_path, c"/nonexistent/sidecore0");
+    DeviceObject(std::cell::UnsafeCell::new(device))
+});
+
+fn put(target: &mut [c_char], text: &std::ffi::CStr) {
+    let bytes = text.to_bytes_with_nul();
+    for (place, &byte) in target.iter_mut().zip(bytes) {
+        *place = byte.cast_signed();
+    }
+}
+
+/// The program's structure of a context.
+#[repr(C)]
+pub(crate) struct ContextObject {
+    raw: verbs_context,
+    handle: u32,
+    engine: &'static Engine,
+}
+
+impl ContextObject {
+    /// The engine behind a context.
+    ///
+    /// # Safety
+    /// NULL, or a context of this library.
+    pub(crate) unsafe fn engine(context: *mut ibv_context) -> Option<&'static Engine> {
+        // SAFETY: the caller's promise.
+        unsafe { Some(Self::of(context)?.engine) }
+    }
+
+    unsafe fn of<'a>(context: *mut ibv_context) -> Option<&'a Self> {
+        if context.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's promise; the context is the last field of an object's first one.
+        unsafe {
+            let object = context.byte_sub(std::mem::offset_of!(verbs_context, context));
+            object.cast::<Self>().as_ref()
+        }
+    }
+}
+
+/// The engine and the handle of a context that is open.
+///
+/// # Safety
+/// NULL, or a context of this library.
+pub(crate) unsafe fn context_of(context: *mut ibv_context) -> Option<(&'static Engine, u32)> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { ContextObject::of(context)? };
+    let mut core = object.engine.lock();
+    core.contexts.find(object.handle, context.addr())?;
+    Some((object.engine, object.handle))
+}
+
+impl Core {
+    /// Counts an object of a context.
+    pub(crate) fn count(&mut self, context: u32, change: isize) {
+        if let Some(context) = self.contexts.get(context) {
+            context.objects = context.objects.saturating_add_signed(change);
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn list(count: *mut c_int) -> *mut *mut ibv_device {
+    let list = Box::new([DEVICE.0.get(), std::ptr::null_mut()]);
+    // SAFETY: NULL or a place for a number, as ibv_get_device_list(3) demands.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = 1;
+    }
+    Box::into_raw(list).cast()
+}
+
+pub(crate) unsafe extern "C" fn free_list(list: *mut *mut ibv_device) {
+    if !list.is_null() {
+        // SAFETY: a list of ours, once.
+        drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_device; 2]>()) });
+    }
+}
+
+pub(crate) unsafe extern "C" fn name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: a device, as ibv_get_device_name(3) demands.
+    unsafe { device.as_ref() }.map_or(std::ptr::null(), |device| device.name.as_ptr())
+}
+
+pub(crate) unsafe extern "C" fn guid(_device: *mut ibv_device) -> u64 {
+    node_guid()
+}
+
+/// The device's number, in network byte order: a local one that the host's name decides.
+fn node_guid() -> u64 {
+    let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    // FNV-1a: any function that spreads names would do.
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    // The bit of locally administered numbers.
+    (hash & !(1 << 56) | 1 << 57).to_be()
+}
+
+pub(crate) unsafe extern "C" fn index(_device: *mut ibv_device) -> c_int {
+    // As of a device that the kernel has no number for.
+    -1
+}
+
+pub(crate) unsafe extern "C" fn open(device: *mut ibv_device) -> *mut ibv_context {
+    if device.is_null() {
+        return pointer_failed(libc::EINVAL);
+    }
+    match open_context() {
+        Ok(context) => context,
+        Err(error) => pointer_failed(error),
+    }
+}
+
+/// Opens a context.
+///
+/// # Errors
+/// An error number.
+pub(crate) fn open_context() -> Result<*mut ibv_context, c_int> {
+    let engine = Engine::get().map_err(|error| crate::number_of(&error))?;
+    let number = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EMFILE);
+    let events = Events::new().map_err(number)?;
+    let async_fd = events.descriptor();
+    let mut core = engine.lock();
+    let handle = core.contexts.insert(Context {
+        events,
+        objects: 0,
+        unread: Vec::new(),
+    });
+    let context = ibv_context {
+        device: DEVICE.0.get(),
+        ops: ibv_context_ops {
+            poll_cq: Some(queue::poll_cq),
+            req_notify_cq: Some(queue::req_notify_cq),
+            post_srq_recv: Some(fast::post_srq_recv),
+            post_send: Some(fast::post_send),
+            post_recv: Some(fast::post_recv),
+            ..zeroed()
+        },
+        cmd_fd: -1,
+        async_fd,
+        num_comp_vectors: 1,
+        abi_compat: std::ptr::without_provenance_mut(usize::MAX),
+        ..zeroed()
+    };
+    let object = Box::into_raw(Box::new(ContextObject {
+        raw: verbs_context {
+            query_port: Some(query_port),
+            advise_mr: Some(crate::memory::advise_mr),
+            modify_cq: Some(queue::modify_cq),
+            create_cq_ex: Some(queue::create_cq_ex),
+            query_device_ex: Some(query_ex),
+            create_qp_ex: Some(pair::create_ex),
+            get_srq_num: Some(shared::number),
+            create_srq_ex: Some(shared::create_ex),
+            sz: size_of::<verbs_context>(),
+            context,
+            ..zeroed()
+        },
+        handle,
+        engine,
+    }));
+    // SAFETY: a field of the object that was just made.
+    let context = unsafe { &raw mut (*object).raw.context };
+    core.contexts.name(handle, context.expose_provenance());
+    Ok(context)
+}
+
+pub(crate) unsafe extern "C" fn close(context: *mut ibv_context) -> c_int {
+    // SAFETY: a context, as ibv_open_device(3) demands; others are refused.
+    unsafe {
+        let Some((engine, handle)) = context_of(context) else {
+            return fail(libc::EINVAL);
+        };
+        let mut core = engine.lock();
+        if core.contexts.get(handle).is_some_and(|one| one.objects > 0) {
+            return fail(libc::EBUSY);
+        }
+        core.contexts.remove(handle);
+        drop(core);
+        let object = context.byte_sub(std::mem::offset_of!(verbs_context, context));
+        drop(Box::from_raw(object.cast::<ContextObject>()));
+        0
+    }
+}
+
+fn attributes() -> ibv_device_attr {
+    let mut attr = ibv_device_attr {
+        node_guid: node_guid(),
+        sys_image_guid: node_guid(),
+        max_mr_size: u64::MAX,
+        page_size_cap: 0xffff_f000,
+        max_qp: QP_MAX,
+        max_qp_wr: pair::WORK_MAX as c_int,
+        device_cap_flags: IBV_DEVICE_RC_RNR_NAK_GEN
+            | IBV_DEVICE_SYS_IMAGE_GUID
+            | IBV_DEVICE_CURR_QP_STATE_MOD,
+        max_sge: SGE_MAX as c_int,
+        // RFC 5040: a read has one place for its data.
+        max_sge_rd: 1,
+        max_cq: QUEUES_MAX as c_int,
+        max_cqe: queue::CQE_MAX,
+        max_mr: MR_MAX,
+        max_pd: 1 << 16,
+        max_qp_rd_atom: READS_MAX.into(),
+        max_res_rd_atom: QP_MAX * c_int::from(READS_MAX),
+        max_qp_init_rd_atom: READS_MAX.into(),
+        atomic_cap: IBV_ATOMIC_HCA,
+        max_srq: SHARED_QUEUES_MAX as c_int,
+        max_srq_wr: sidecore_rdma::RECEIVES_MAX as c_int,
+        max_srq_sge: SGE_MAX as c_int,
+        max_pkeys: 1,
+        phys_port_cnt: 1,
+        ..zeroed()
+    };
+    let version = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    if let Ok(version) = std::ffi::CStr::from_bytes_with_nul(version.as_bytes()) {
+        put(&mut attr.fw_ver, version);
+    }
+    attr
+}
+
+pub(crate) unsafe extern "C" fn query(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
+    // SAFETY: a context and a place for attributes, as ibv_query_device(3) demands.
+    unsafe {
+        if context_of(context).is_none() || attr.is_null() {
+            return libc::EINVAL;
+        }
+        attr.write(attributes());
+    }
+    0
+}
+
+unsafe extern "C" fn query_ex(
+    context: *mut ibv_context,
+    _input: *const c_void,
+    attr: *mut ibv_device_attr_ex,
+    bytes: usize,
+) -> c_int {
+    let all = ibv_device_attr_ex {
+        orig_attr: attributes(),
+        phys_port_cnt_ex: 1,
+        ..zeroed()
+    };
+    // SAFETY: a context and room for `bytes` bytes, as ibv_query_device_ex(3) demands; a shorter
+    // structure of an older program gets the beginning.
+    unsafe {
+        if context_of(context).is_none() || attr.is_null() {
+            return libc::EINVAL;
+        }
+        let count = bytes.min(size_of::<ibv_device_attr_ex>());
+        attr.cast::<u8>().write_bytes(0, bytes);
+        std::ptr::copy_nonoverlapping((&raw const all).cast(), attr.cast::<u8>(), count);
+    }
+    0
+}
+
+unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    bytes: usize,
+) -> c_int {
+    let all = ibv_port_attr {
+        state: IBV_PORT_ACTIVE,
+        max_mtu: IBV_MTU_4096,
+        active_mtu: IBV_MTU_4096,
+        gid_tbl_len: 1,
+        max_msg_sz: MESSAGE_BYTES_MAX,
+        pkey_tbl_len: 1,
+        active_width: 2,
+        active_speed: 32,
+        phys_state: PHYS_STATE_LINK_UP,
+        link_layer: LINK_LAYER_ETHERNET,
+        ..zeroed()
+    };
+    // SAFETY: as `query_ex`.
+    unsafe {
+        if context_of(context).is_none() || attr.is_null() || port != 1 {
+            return libc::EINVAL;
+        }
+        let count = bytes.min(size_of::<ibv_port_attr>());
+        attr.cast::<u8>().write_bytes(0, bytes);
+        std::ptr::copy_nonoverlapping((&raw const all).cast(), attr.cast::<u8>(), count);
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_port_compat(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    // SAFETY: programs of before version 1.1 have a structure that ends with `link_layer`, `flags`.
+    unsafe { query_port(context, port, attr, OLD_PORT_BYTES) }
+}
+
+/// Length of the port's attributes before they grew.
+const OLD_PORT_BYTES: usize = std::mem::offset_of!(ibv_port_attr, link_layer);
+
+pub(crate) unsafe extern "C" fn query_gid(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    gid: *mut [u64; 2],
+) -> c_int {
+    // SAFETY: a context and a place for an identifier, as ibv_query_gid(3) demands.
+    unsafe {
+        if context_of(context).is_none() || gid.is_null() || port != 1 || index != 0 {
+            return fail(libc::EINVAL);
+        }
+        // An RNIC's is made of its hardware's number; connections are made by addresses.
+        gid.write([node_guid(), 0]);
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    _flags: u32,
+    _bytes: usize,
+) -> c_int {
+    // SAFETY: a context and a place for an entry, as ibv_query_gid_ex(3) demands.
+    unsafe {
+        if context_of(context).is_none() || entry.is_null() || port != 1 {
+            return libc::EINVAL;
+        }
+        if index != 0 {
+            return libc::ENODATA;
+        }
+        entry.write(ibv_gid_entry {
+            gid: [node_guid(), 0],
+            gid_index: 0,
+            port_num: 1,
+            gid_type: 0,
+            ndev_ifindex: 0,
+        });
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_gid_table(
+    context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    count: usize,
+    flags: u32,
+    bytes: usize,
+) -> isize {
+    if count == 0 {
+        return -(libc::EINVAL as isize);
+    }
+    // SAFETY: room for `count` entries, as ibv_query_gid_table(3) demands.
+    match unsafe { query_gid_ex(context, 1, 0, entries, flags, bytes) } {
+        0 => 1,
+        error => -(error as isize),
+    }
+}
+
+pub(crate) unsafe extern "C" fn query_gid_type(
+    _context: *mut ibv_context,
+    _port: u8,
+    _index: u32,
+    kind: *mut c_int,
+) -> c_int {
+    // SAFETY: a place for a number.
+    unsafe {
+        if kind.is_null() {
+            return fail(libc::EINVAL);
+        }
+        kind.write(0);
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_pkey(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
+    // SAFETY: a context and a place for a number, as ibv_query_pkey(3) demands.
+    unsafe {
+        if context_of(context).is_none() || pkey.is_null() || port != 1 || index != 0 {
+            return fail(libc::EINVAL);
+        }
+        pkey.write(PKEY.to_be());
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn pkey_index(
+    _context: *mut ibv_context,
+    port: u8,
+    pkey: u16,
+) -> c_int {
+    match port == 1 && u16::from_be(pkey) == PKEY {
+        true => 0,
+        false => fail(libc::EINVAL),
+    }
+}
+
+pub(crate) unsafe extern "C" fn sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+pub(crate) unsafe extern "C" fn read_sysfs_file(
+    _folder: *const c_char,
+    _file: *const c_char,
+    _into: *mut c_char,
+    _bytes: usize,
+) -> c_int {
+    // The device has no files there.
+    fail(libc::ENOENT)
+}
+
+pub(crate) unsafe extern "C" fn fork_init() -> c_int {
+    // Nothing to do: memory is not pinned, and a child gets copies of it as of all other.
+    0
+}
+
+pub(crate) unsafe extern "C" fn fork_status() -> c_int {
+    // IBV_FORK_UNNEEDED.
+    2
+}
+
+pub(crate) unsafe extern "C" fn fork_range(_base: *mut c_void, _bytes: usize) -> c_int {
+    0
+}
+
+/// The context of connections' identifiers: one for the process.
+pub(crate) fn shared_context() -> Result<*mut ibv_context, c_int> {
+    static PLACE: std::sync::Mutex<(u32, usize)> = std::sync::Mutex::new((0, 0));
+    let mut place = PLACE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let process = std::process::id();
+    if place.0 != process {
+        *place = (process, open_context()?.expose_provenance());
+    }
+    Ok(std::ptr::with_exposed_provenance_mut(place.1))
+}
+
+pub(crate) unsafe extern "C" fn devices(count: *mut c_int) -> *mut *mut ibv_context {
+    let context = match shared_context() {
+        Ok(context) => context,
+        Err(error) => return pointer_failed(error),
+    };
+    // SAFETY: NULL or a place for a number, as rdma_get_devices(3) demands.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = 1;
+    }
+    Box::into_raw(Box::new([context, std::ptr::null_mut()])).cast()
+}
+
+pub(crate) unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
+    if !list.is_null() {
+        // SAFETY: a list of ours, once.
+        drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_context; 2]>()) });
+    }
+}

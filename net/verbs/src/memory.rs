@@ -1,0 +1,255 @@
+//! Protection domains and registered memory.
+//!
+//! A key is a steering tag, the same for both sides. Memory is used where it is: nothing is pinned,
+//! and pages need not be there.
+
+use crate::abi::*;
+use crate::device::{self, ContextObject};
+use crate::engine::Engine;
+use crate::state::{Core, Mr, Pd};
+use crate::{errno, number_of, pointer_failed};
+use sidecore_rdma::Access;
+use std::ffi::{c_int, c_uint, c_void};
+
+/// The engine and the handle of a domain that exists.
+///
+/// # Safety
+/// NULL, or memory that can be read.
+pub(crate) unsafe fn pd_of(pd: *mut ibv_pd) -> Option<(&'static Engine, u32)> {
+    // SAFETY: the caller's promise.
+    let raw = unsafe { pd.as_ref()? };
+    // SAFETY: a domain has the context that it was made in.
+    let engine = unsafe { ContextObject::engine(raw.context)? };
+    engine.lock().pds.find(raw.handle, pd.addr())?;
+    Some((engine, raw.handle))
+}
+
+impl Core {
+    /// Counts a user of a domain.
+    pub(crate) fn count_pd(&mut self, pd: u32, change: isize) {
+        if let Some(pd) = self.pds.get(pd) {
+            pd.users = pd.users.saturating_add_signed(change);
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    // SAFETY: a context, as ibv_alloc_pd(3) demands; others are refused.
+    let Some((engine, owner)) = (unsafe { device::context_of(context) }) else {
+        return pointer_failed(libc::EINVAL);
+    };
+    let mut core = engine.lock();
+    let number = core.device.adapter_mut().new_owner();
+    let handle = core.pds.insert(Pd {
+        context: owner,
+        owner: number,
+        users: 0,
+    });
+    let pd = Box::into_raw(Box::new(ibv_pd { context, handle }));
+    core.pds.name(handle, pd.expose_provenance());
+    core.count(owner, 1);
+    pd
+}
+
+pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: a domain, as ibv_alloc_pd(3) demands; others are refused.
+    unsafe {
+        let Some((engine, handle)) = pd_of(pd) else {
+            return libc::EINVAL;
+        };
+        let mut core = engine.lock();
+        if core.pds.get(handle).is_none_or(|pd| pd.users > 0) {
+            return libc::EBUSY;
+        }
+        if let Some(gone) = core.pds.remove(handle) {
+            core.count(gone.context, -1);
+        }
+        drop(core);
+        drop(Box::from_raw(pd));
+        0
+    }
+}
+
+/// Rights by the interface's flags; none if they contradict each other.
+fn rights(flags: c_uint) -> Option<Access> {
+    let table = [
+        (IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
+        (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+        (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
+        (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+    ];
+    let chosen = table.iter().filter(|(flag, _)| flags & flag != 0);
+    let all = chosen.fold(Access::NONE, |all, (_, right)| all | *right);
+    // ibv_reg_mr(3): a peer may change only what this side may change.
+    let changes = flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0;
+    (!changes || flags & IBV_ACCESS_LOCAL_WRITE != 0).then_some(all | Access::REMOTE_INVALIDATE)
+}
+
+/// Registers memory.
+///
+/// # Safety
+/// As ibv_reg_mr(3): the memory is there until its deregistration; or any arguments, which are
+/// refused if they are no domain's.
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    flags: c_uint,
+) -> Result<*mut ibv_mr, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (engine, handle) = pd_of(pd).ok_or(libc::EINVAL)?;
+        let access = rights(flags).ok_or(libc::EINVAL)?;
+        addr.addr().checked_add(length).ok_or(libc::EINVAL)?;
+        let base = match flags & IBV_ACCESS_ZERO_BASED {
+            0 => iova,
+            _ => 0,
+        };
+        let mut core = engine.lock();
+        let owner = core.pds.get(handle).ok_or(libc::EINVAL)?.owner;
+        let adapter = core.device.adapter_mut();
+        let region = adapter.register_mapped(addr.cast(), length, base, access, owner);
+        let region = region.map_err(|error| number_of(&error))?;
+        let key = region.stag.0;
+        let number = core.mrs.insert(Mr {
+            pd: handle,
+            region,
+            access: flags,
+        });
+        let mr = Box::into_raw(Box::new(ibv_mr {
+            context: (*pd).context,
+            pd,
+            addr,
+            length,
+            handle: number,
+            lkey: key,
+            rkey: key,
+        }));
+        core.mrs.name(number, mr.expose_provenance());
+        core.count_pd(handle, 1);
+        Ok(mr)
+    }
+}
+
+pub(crate) unsafe extern "C" fn reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    let iova = addr.addr() as u64;
+    // SAFETY: the arguments of ibv_reg_mr(3).
+    let registered = unsafe { register(pd, addr, length, iova, access.cast_unsigned()) };
+    registered.unwrap_or_else(pointer_failed)
+}
+
+pub(crate) unsafe extern "C" fn reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the arguments of ibv_reg_mr_iova(3).
+    let registered = unsafe { register(pd, addr, length, iova, access.cast_unsigned()) };
+    registered.unwrap_or_else(pointer_failed)
+}
+
+pub(crate) unsafe extern "C" fn reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: the arguments of ibv_reg_mr_iova(3).
+    unsafe { register(pd, addr, length, iova, access) }.unwrap_or_else(pointer_failed)
+}
+
+/// The engine of memory that is registered.
+unsafe fn mr_of(mr: *mut ibv_mr) -> Option<&'static Engine> {
+    // SAFETY: NULL or memory that can be read, as the callers' manual pages demand.
+    let raw = unsafe { mr.as_ref()? };
+    // SAFETY: it has the context that it was made in.
+    let engine = unsafe { ContextObject::engine(raw.context)? };
+    engine.lock().mrs.find(raw.handle, mr.addr())?;
+    Some(engine)
+}
+
+pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: registered memory, as ibv_dereg_mr(3) demands; others are refused.
+    unsafe {
+        let Some(engine) = mr_of(mr) else {
+            return libc::EINVAL;
+        };
+        let mut core = engine.lock();
+        if let Some(gone) = core.mrs.remove((*mr).handle) {
+            core.device.adapter_mut().deregister(gone.region);
+            core.count_pd(gone.pd, -1);
+        }
+        drop(core);
+        drop(Box::from_raw(mr));
+        0
+    }
+}
+
+pub(crate) unsafe extern "C" fn rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    // IBV_REREG_MR_ERR_INPUT: the old registration stays.
+    const REFUSED: c_int = -1;
+    // SAFETY: registered memory and what `flags` names, as ibv_rereg_mr(3) demands.
+    unsafe {
+        let Some(engine) = mr_of(mr) else {
+            errno(libc::EINVAL);
+            return REFUSED;
+        };
+        let changes = |flag: c_int| flags & flag != 0;
+        let raw = *mr;
+        let old_access = engine.lock().mrs.get(raw.handle).map_or(0, |mr| mr.access);
+        let pd = if changes(IBV_REREG_MR_CHANGE_PD) {
+            pd
+        } else {
+            raw.pd
+        };
+        let (addr, length) = match changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
+            true => (addr, length),
+            false => (raw.addr, raw.length),
+        };
+        let access = match changes(IBV_REREG_MR_CHANGE_ACCESS) {
+            true => access.cast_unsigned(),
+            false => old_access,
+        };
+        let made = match register(pd, addr, length, addr.addr() as u64, access) {
+            Ok(made) => made,
+            Err(error) => {
+                errno(error);
+                return REFUSED;
+            }
+        };
+        // The program's structure takes over the new registration, and the old one goes.
+        let mut core = engine.lock();
+        std::ptr::swap(mr, made);
+        core.mrs.name((*mr).handle, mr.expose_provenance());
+        core.mrs.name((*made).handle, made.expose_provenance());
+        drop(core);
+        dereg_mr(made)
+    }
+}
+
+pub(crate) unsafe extern "C" fn advise_mr(
+    _pd: *mut ibv_pd,
+    _advice: c_int,
+    _flags: u32,
+    _pieces: *mut ibv_sge,
+    _count: u32,
+) -> c_int {
+    // Pages come at their first use, as everywhere: advice has nothing to change.
+    0
+}

@@ -1,0 +1,456 @@
+//! Queue pairs: creation, states, destruction. `fast` posts to them, `state` reports.
+//!
+//! Must stay true: a pair's connection is made by librdmacm, as of every RNIC; without one it takes
+//! receives, which are posted to the connection once there is one.
+
+use crate::abi::*;
+use crate::device::{self, ContextObject, READS_MAX, SGE_MAX};
+use crate::engine::Engine;
+use crate::fast::Batch;
+use crate::memory::pd_of;
+use crate::queue::cq_of;
+use crate::shared::srq_of;
+use crate::state::{Core, Users};
+use crate::{fast, pointer_failed};
+use sidecore_rdma::{
+    ConnectionId, Options, PairId, Piece, ReadyBy, Receive, Region, Setup, SharedId,
+};
+use std::collections::VecDeque;
+use std::ffi::c_int;
+
+/// Most work requests of a send queue: each takes up to three of the device's.
+pub(crate) const WORK_MAX: u32 = 5120;
+/// The device's work for one request.
+const PARTS_MAX: u32 = 3;
+/// Most receives of a pair.
+const RECEIVES_MAX: u32 = 1 << 14;
+/// Longest data that is copied at posting, in bytes.
+pub(crate) const INLINE_MAX: u32 = 1024;
+/// Least number of reads that both sides may have outstanding: writes are confirmed by them.
+const READS_MIN: u8 = 16;
+/// Rounds of progress for a destroyed pair's last bytes before it is left to itself.
+const LAST_MOVES: usize = 200;
+
+/// A queue pair.
+pub(crate) struct Qp {
+    pub(crate) number: u32,
+    pub(crate) context: u32,
+    pd: u32,
+    /// The owner of its domain's regions.
+    pub(crate) owner: PairId,
+    pub(crate) send_cq: u32,
+    pub(crate) recv_cq: u32,
+    pub(crate) srq: Option<u32>,
+    pub(crate) cap: ibv_qp_cap,
+    pub(crate) signals_all: bool,
+    pub(crate) state: c_int,
+    access: u32,
+    pub(crate) connection: Option<ConnectionId>,
+    /// Work in the order of posting.
+    pub(crate) sends: VecDeque<SendOp>,
+    /// Completions of work that were not polled.
+    pub(crate) unread: usize,
+    /// Receives whose completions were not polled.
+    pub(crate) receives: usize,
+    /// Receives that were posted before the connection.
+    pub(crate) early: VecDeque<Receive>,
+    /// Immediate data that arrived before its message.
+    pub(crate) data: Option<u64>,
+    /// The work that ended the connection has been reported.
+    pub(crate) is_blamed: bool,
+    /// Copies of inline data, and the place of the next one.
+    pub(crate) copies: Option<Region>,
+    pub(crate) next_copy: u32,
+}
+
+/// A work request that is not over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendOp {
+    pub(crate) wr_id: u64,
+    /// Of its completion.
+    pub(crate) opcode: c_int,
+    pub(crate) is_signaled: bool,
+    /// The device's work for it that is not over.
+    pub(crate) parts: u8,
+    pub(crate) bytes: u32,
+    /// The place of an atomic's old word.
+    pub(crate) sink: Option<Piece>,
+    /// Its status if it failed.
+    pub(crate) failed: Option<c_int>,
+}
+
+/// The program's structure of a pair.
+#[repr(C)]
+pub(crate) struct QpObject {
+    pub(crate) raw: ibv_qp_ex,
+    /// Work that is being written, of an extended pair.
+    pub(crate) batch: Batch,
+    is_extended: bool,
+}
+
+/// Options of a connection, except for its pair's.
+pub(crate) fn options(ird: u8, ord: u8) -> Options {
+    let crc = std::env::var_os("SIDECORE_VERBS_CRC").is_some_and(|value| value == "1");
+    Options {
+        crc,
+        // Either side may send first.
+        setup: Setup::PeerToPeer(ReadyBy::Message),
+        ird: ird.clamp(READS_MIN, READS_MAX).into(),
+        ord: ord.clamp(READS_MIN, READS_MAX).into(),
+        send_depth: 1,
+        receive_depth: 1,
+        waits_for_receives: true,
+        immediate_without_receive: true,
+        segment_bytes: usize::MAX,
+        ..Options::default()
+    }
+}
+
+/// The engine and the handle of a pair that exists.
+///
+/// # Safety
+/// NULL, or memory that can be read.
+pub(crate) unsafe fn qp_of(qp: *mut ibv_qp) -> Option<(&'static Engine, u32)> {
+    // SAFETY: the caller's promise; a pair has the context that it was made in.
+    unsafe {
+        let raw = qp.as_ref()?;
+        Some((ContextObject::engine(raw.context)?, raw.handle))
+    }
+}
+
+impl Core {
+    /// Options of a pair's connection.
+    pub(crate) fn options_of(&mut self, handle: u32, ird: u8, ord: u8) -> Option<Options> {
+        let qp = self.qps.get(handle)?;
+        let (owner, cap, srq) = (qp.owner, qp.cap, qp.srq);
+        let shared: Option<SharedId> = srq.and_then(|srq| Some(self.srqs.get(srq)?.id));
+        let depth = match shared {
+            Some(_) => RECEIVES_MAX,
+            None => cap.max_recv_wr,
+        };
+        Some(Options {
+            send_depth: (PARTS_MAX * cap.max_send_wr).max(1) as usize,
+            receive_depth: depth.max(1) as usize,
+            shared,
+            owner: Some(owner),
+            ..options(ird, ord)
+        })
+    }
+
+    /// Gives a pair its connection, and posts the receives that came before.
+    pub(crate) fn attach(&mut self, handle: u32, connection: ConnectionId) {
+        let users = self.connections.entry(connection);
+        users.or_insert_with(Users::default).qp = Some(handle);
+        let Some(qp) = self.qps.get(handle) else {
+            return;
+        };
+        qp.connection = Some(connection);
+        let (number, recv_cq) = (qp.number, qp.recv_cq);
+        for receive in std::mem::take(&mut qp.early) {
+            let id = receive.id;
+            if self.device.post_receive(connection, receive).is_err() {
+                // Its memory is no longer registered.
+                let wc = ibv_wc {
+                    status: IBV_WC_LOC_PROT_ERR,
+                    ..crate::state::flushed(id, IBV_WC_RECV, number)
+                };
+                self.emit(recv_cq, wc, false, Some(handle));
+            }
+        }
+    }
+
+    /// Takes a pair's connection away, which is closed.
+    pub(crate) fn detach(&mut self, handle: u32) {
+        let Some(connection) = self.qps.get(handle).and_then(|qp| qp.connection.take()) else {
+            return;
+        };
+        // What was reported as sent is still sent, as far as the peer reads it.
+        for _ in 0..LAST_MOVES {
+            if self.device.is_drained(connection) {
+                break;
+            }
+            self.device.progress().ok();
+            std::thread::yield_now();
+        }
+        self.book();
+        self.device.close(connection).ok();
+        self.connections.remove(&connection);
+    }
+}
+
+fn is_supported(attr: &ibv_qp_init_attr) -> Result<(), c_int> {
+    let cap = attr.cap;
+    if attr.qp_type != IBV_QPT_RC {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let is_within = cap.max_send_wr <= WORK_MAX
+        && cap.max_recv_wr <= RECEIVES_MAX
+        && cap.max_send_sge <= SGE_MAX
+        && cap.max_recv_sge <= SGE_MAX
+        && cap.max_inline_data <= INLINE_MAX;
+    is_within.then_some(()).ok_or(libc::EINVAL)
+}
+
+/// Creates a pair.
+///
+/// # Safety
+/// A domain, and attributes whose pointers are those of objects or NULL.
+unsafe fn make(
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+    is_extended: bool,
+) -> Result<*mut ibv_qp, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (engine, domain) = pd_of(pd).ok_or(libc::EINVAL)?;
+        is_supported(attr)?;
+        let (_, send_cq) = cq_of(attr.send_cq).ok_or(libc::EINVAL)?;
+        let (_, recv_cq) = cq_of(attr.recv_cq).ok_or(libc::EINVAL)?;
+        let srq = match attr.srq.is_null() {
+            true => None,
+            false => Some(srq_of(attr.srq).ok_or(libc::EINVAL)?.1),
+        };
+        let mut core = engine.lock();
+        for (cq, raw) in [(send_cq, attr.send_cq), (recv_cq, attr.recv_cq)] {
+            core.cqs.find(cq, raw.addr()).ok_or(libc::EINVAL)?;
+        }
+        if core.qps.len() >= 1 << 14 {
+            return Err(libc::ENOMEM);
+        }
+        core.next_pair = core.next_pair % 0xff_ffff + 1;
+        let number = core.next_pair;
+        let (owner, context) = {
+            let pd = core.pds.get(domain).ok_or(libc::EINVAL)?;
+            pd.users += 1;
+            (pd.owner, pd.context)
+        };
+        for cq in [send_cq, recv_cq] {
+            if let Some(cq) = core.cqs.get(cq) {
+                cq.users += 1;
+            }
+        }
+        if let Some(srq) = srq.and_then(|srq| core.srqs.get(srq)) {
+            srq.users += 1;
+        }
+        let handle = core.qps.insert(Qp {
+            number,
+            context,
+            pd: domain,
+            owner,
+            send_cq,
+            recv_cq,
+            srq,
+            cap: attr.cap,
+            signals_all: attr.sq_sig_all != 0,
+            state: IBV_QPS_RESET,
+            access: 0,
+            connection: None,
+            sends: VecDeque::new(),
+            unread: 0,
+            receives: 0,
+            early: VecDeque::new(),
+            data: None,
+            is_blamed: false,
+            copies: None,
+            next_copy: 0,
+        });
+        let qp_base = ibv_qp {
+            context: (*pd).context,
+            qp_context: attr.qp_context,
+            pd,
+            send_cq: attr.send_cq,
+            recv_cq: attr.recv_cq,
+            srq: attr.srq,
+            handle,
+            qp_num: number,
+            state: IBV_QPS_RESET,
+            qp_type: attr.qp_type,
+            ..zeroed()
+        };
+        let object = Box::into_raw(Box::new(QpObject {
+            raw: fast::extended(qp_base),
+            batch: Batch::default(),
+            is_extended,
+        }));
+        core.qps.name(handle, object.expose_provenance());
+        core.count(context, 1);
+        Ok(object.cast())
+    }
+}
+
+pub(crate) unsafe extern "C" fn create(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    // SAFETY: the arguments of ibv_create_qp(3).
+    unsafe {
+        match attr.as_mut() {
+            Some(attr) => make(pd, attr, false).unwrap_or_else(pointer_failed),
+            None => pointer_failed(libc::EINVAL),
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: the arguments of ibv_create_qp_ex(3), whose attributes begin with those of
+    // ibv_create_qp(3).
+    unsafe {
+        let Some(extended) = attr.as_ref().copied() else {
+            return pointer_failed(libc::EINVAL);
+        };
+        if device::context_of(context).is_none() || extended.comp_mask & IBV_QP_INIT_ATTR_PD == 0 {
+            return pointer_failed(libc::EINVAL);
+        }
+        let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        let has_ops = extended.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+        if extended.comp_mask & !known != 0 || has_ops && extended.send_ops_flags & !SEND_OPS != 0 {
+            return pointer_failed(libc::EOPNOTSUPP);
+        }
+        let short = &mut *attr.cast::<ibv_qp_init_attr>();
+        make(extended.pd, short, has_ops).unwrap_or_else(pointer_failed)
+    }
+}
+
+pub(crate) unsafe extern "C" fn to_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: a pair, as ibv_qp_to_qp_ex(3) demands.
+    unsafe {
+        match qp.cast::<QpObject>().as_mut() {
+            Some(object) if object.is_extended => &raw mut object.raw,
+            _ => std::ptr::null_mut(),
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn modify(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: a pair and attributes, as ibv_modify_qp(3) demands; others are refused.
+    unsafe {
+        let (Some((engine, handle)), Some(attr)) = (qp_of(qp), attr.as_ref()) else {
+            return libc::EINVAL;
+        };
+        let mut core = engine.lock();
+        let Some(found) = core.qps.find(handle, qp.addr()) else {
+            return libc::EINVAL;
+        };
+        if mask & IBV_QP_ACCESS_FLAGS != 0 {
+            found.access = attr.qp_access_flags;
+        }
+        if mask & IBV_QP_STATE == 0 {
+            return 0;
+        }
+        match (attr.qp_state, found.connection) {
+            (IBV_QPS_ERR, _) => core.fail_pair(handle),
+            (IBV_QPS_RESET, _) => reset(&mut core, handle),
+            (IBV_QPS_INIT, None) => core.set_state(handle, IBV_QPS_INIT),
+            // librdmacm has made the connection, and with it the state.
+            (IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD, Some(_)) => {}
+            // Of an RNIC: there is no connection without librdmacm.
+            (IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD, None) => return libc::EOPNOTSUPP,
+            _ => return libc::EINVAL,
+        }
+        core.progress();
+        0
+    }
+}
+
+/// Forgets a pair's work and connection.
+fn reset(core: &mut Core, handle: u32) {
+    core.detach(handle);
+    if let Some(qp) = core.qps.get(handle) {
+        qp.sends.clear();
+        qp.early.clear();
+        (qp.unread, qp.receives, qp.is_blamed, qp.data) = (0, 0, false, None);
+        let (number, queues) = (qp.number, [qp.send_cq, qp.recv_cq]);
+        for cq in queues {
+            if let Some(cq) = core.cqs.get(cq) {
+                cq.forget(number);
+            }
+        }
+    }
+    core.set_state(handle, IBV_QPS_RESET);
+}
+
+pub(crate) unsafe extern "C" fn query(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: a pair and places for attributes, as ibv_query_qp(3) demands.
+    unsafe {
+        let Some((engine, handle)) = qp_of(qp) else {
+            return libc::EINVAL;
+        };
+        let mut core = engine.lock();
+        let Some(found) = core.qps.find(handle, qp.addr()) else {
+            return libc::EINVAL;
+        };
+        if !attr.is_null() {
+            attr.write(ibv_qp_attr {
+                qp_state: found.state,
+                cur_qp_state: found.state,
+                path_mtu: IBV_MTU_4096,
+                qp_access_flags: found.access,
+                cap: found.cap,
+                max_rd_atomic: READS_MIN,
+                max_dest_rd_atomic: READS_MIN,
+                port_num: 1,
+                ..zeroed()
+            });
+        }
+        if !init.is_null() {
+            init.write(ibv_qp_init_attr {
+                qp_context: (*qp).qp_context,
+                send_cq: (*qp).send_cq,
+                recv_cq: (*qp).recv_cq,
+                srq: (*qp).srq,
+                cap: found.cap,
+                qp_type: (*qp).qp_type,
+                sq_sig_all: found.signals_all.into(),
+            });
+        }
+        0
+    }
+}
+
+pub(crate) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: a pair, as ibv_destroy_qp(3) demands; others are refused.
+    unsafe {
+        let Some((engine, handle)) = qp_of(qp) else {
+            return libc::EINVAL;
+        };
+        let mut core = engine.lock();
+        if core.qps.find(handle, qp.addr()).is_none() {
+            return libc::EINVAL;
+        }
+        reset(&mut core, handle);
+        let Some(gone) = core.qps.remove(handle) else {
+            return libc::EINVAL;
+        };
+        if let Some(copies) = gone.copies {
+            core.device.adapter_mut().deregister(copies);
+        }
+        for cq in [gone.send_cq, gone.recv_cq] {
+            if let Some(cq) = core.cqs.get(cq) {
+                cq.users -= 1;
+            }
+        }
+        if let Some(srq) = gone.srq.and_then(|srq| core.srqs.get(srq)) {
+            srq.users -= 1;
+        }
+        core.count_pd(gone.pd, -1);
+        core.count(gone.context, -1);
+        while !core.forget_async(gone.context, qp.addr()) {
+            core = engine.wait(core);
+        }
+        drop(core);
+        drop(Box::from_raw(qp.cast::<QpObject>()));
+        0
+    }
+}

@@ -1,0 +1,614 @@
+//! Completion queues, their channels, and asynchronous events of contexts.
+//!
+//! A channel's descriptor is an eventfd that counts events, and a read takes one: programs poll it,
+//! read it blocking or not, as they set it.
+
+use crate::abi::*;
+use crate::device::{self, ContextObject};
+use crate::engine::Engine;
+use crate::state::Core;
+use crate::{errno, fail, pointer_failed};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Most entries of a completion queue.
+pub(crate) const CQE_MAX: c_int = 1 << 18;
+
+/// A queue of events with a descriptor that is readable while there is one.
+pub(crate) struct Events<T> {
+    descriptor: OwnedFd,
+    queue: VecDeque<T>,
+}
+
+impl<T> Events<T> {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE;
+        Ok(Self {
+            descriptor: eventfd(0, flags)?,
+            queue: VecDeque::new(),
+        })
+    }
+
+    pub(crate) fn descriptor(&self) -> c_int {
+        self.descriptor.as_raw_fd()
+    }
+
+    pub(crate) fn push(&mut self, event: T) {
+        self.queue.push_back(event);
+        rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes()).ok();
+    }
+
+    /// The next event, for a caller that has taken one from the descriptor.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.queue.pop_front()
+    }
+
+    /// Removes events without a reader, and their counts.
+    pub(crate) fn remove(&mut self, mut is_one: impl FnMut(&T) -> bool) -> Vec<T> {
+        let (gone, kept) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition::<VecDeque<T>, _>(&mut is_one);
+        self.queue = kept;
+        for _ in &gone {
+            // Never blocks: each event has its count, unless a reader has just taken it, which then
+            // finds no event and reads again.
+            if is_readable(self.descriptor()) {
+                rustix::io::read(&self.descriptor, &mut [0; 8]).ok();
+            }
+        }
+        gone.into()
+    }
+}
+
+fn is_readable(descriptor: c_int) -> bool {
+    let mut place = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one place on this stack.
+    unsafe { libc::poll(&raw mut place, 1, 0) == 1 }
+}
+
+/// Takes a count from an eventfd, as the program has set it: blocking or not.
+///
+/// # Errors
+/// -1 with `errno`.
+pub(crate) fn take_count(descriptor: c_int) -> Result<(), c_int> {
+    let mut count = [0_u8; 8];
+    // SAFETY: room for eight bytes; a descriptor of ours.
+    let taken = unsafe { libc::read(descriptor, count.as_mut_ptr().cast(), count.len()) };
+    match taken {
+        8 => Ok(()),
+        // `errno` is that of read(2): EAGAIN, EINTR.
+        _ => Err(-1),
+    }
+}
+
+/// A program's handle: asynchronous events.
+pub(crate) struct Context {
+    pub(crate) events: Events<(usize, c_int)>,
+    /// Objects of it that are not destroyed.
+    pub(crate) objects: usize,
+    /// Events that were read and not acknowledged, by object.
+    pub(crate) unread: Vec<usize>,
+}
+
+/// A channel.
+pub(crate) struct Channel {
+    pub(crate) events: Events<u32>,
+    pub(crate) context: u32,
+    pub(crate) queues: usize,
+}
+
+/// The program's structure of a channel.
+#[repr(C)]
+struct ChannelObject {
+    raw: ibv_comp_channel,
+    handle: u32,
+    engine: &'static Engine,
+}
+
+/// A completion queue.
+pub(crate) struct Cq {
+    pub(crate) context: u32,
+    pub(crate) channel: Option<u32>,
+    entries: VecDeque<(ibv_wc, Option<u32>)>,
+    armed: Option<bool>,
+    /// Events that were read and not acknowledged.
+    unacknowledged: u32,
+    /// Pairs and shared queues that use it.
+    pub(crate) users: usize,
+    /// The completion that an extended poll shows.
+    current: Option<ibv_wc>,
+}
+
+impl Cq {
+    /// Adds a completion; true if that raises an event, which disarms the queue.
+    pub(crate) fn push(&mut self, wc: ibv_wc, of: Option<u32>, solicited: bool) -> bool {
+        self.entries.push_back((wc, of));
+        match self.armed {
+            Some(only_solicited) if solicited || !only_solicited => {
+                self.armed = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets the completions of a pair.
+    pub(crate) fn forget(&mut self, number: u32) {
+        self.entries.retain(|(wc, _)| wc.qp_num != number);
+    }
+}
+
+impl Core {
+    /// Adds an event of a queue to its channel.
+    pub(crate) fn raise(&mut self, cq: u32) {
+        let channel = self.cqs.get(cq).and_then(|cq| cq.channel);
+        if let Some(channel) = channel.and_then(|channel| self.channels.get(channel)) {
+            channel.events.push(cq);
+        }
+    }
+
+    /// Adds an asynchronous event about an object.
+    pub(crate) fn raise_async(&mut self, context: u32, element: usize, event: c_int) {
+        if let Some(context) = self.contexts.get(context) {
+            context.events.push((element, event));
+        }
+    }
+
+    /// Forgets asynchronous events about an object; true once all read ones are acknowledged.
+    pub(crate) fn forget_async(&mut self, context: u32, element: usize) -> bool {
+        let Some(context) = self.contexts.get(context) else {
+            return true;
+        };
+        context.events.remove(|event| event.0 == element);
+        !context.unread.contains(&element)
+    }
+
+    /// The next completion of a queue.
+    fn take(&mut self, cq: u32) -> Option<ibv_wc> {
+        let (wc, of) = self.cqs.get(cq)?.entries.pop_front()?;
+        self.vain = 0;
+        if let Some(qp) = of.and_then(|qp| self.qps.get(qp))
+            && qp.number == wc.qp_num
+        {
+            match wc.opcode & IBV_WC_RECV {
+                0 => qp.unread -= 1,
+                _ => qp.receives -= 1,
+            }
+        }
+        Some(wc)
+    }
+}
+
+/// The engine and the handle of a queue's structure.
+///
+/// # Safety
+/// NULL, or memory that can be read.
+pub(crate) unsafe fn cq_of(cq: *mut ibv_cq) -> Option<(&'static Engine, u32)> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let raw = cq.as_ref()?;
+        Some((ContextObject::engine(raw.context)?, raw.handle))
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
+    // SAFETY: a context, as ibv_create_comp_channel(3) demands; others are refused.
+    unsafe {
+        let Some((engine, owner)) = device::context_of(context) else {
+            return pointer_failed(libc::EINVAL);
+        };
+        let events = match Events::new() {
+            Ok(events) => events,
+            Err(error) => return pointer_failed(error.raw_os_error().unwrap_or(libc::EMFILE)),
+        };
+        let mut core = engine.lock();
+        let fd = events.descriptor();
+        let handle = core.channels.insert(Channel {
+            events,
+            context: owner,
+            queues: 0,
+        });
+        let object = Box::into_raw(Box::new(ChannelObject {
+            raw: ibv_comp_channel {
+                context,
+                fd,
+                refcnt: 0,
+            },
+            handle,
+            engine,
+        }));
+        core.channels.name(handle, object.expose_provenance());
+        core.count(owner, 1);
+        object.cast()
+    }
+}
+
+pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: a channel, as ibv_destroy_comp_channel(3) demands; others are refused.
+    unsafe {
+        let Some(object) = channel.cast::<ChannelObject>().as_ref() else {
+            return fail(libc::EINVAL);
+        };
+        let mut core = object.engine.lock();
+        let found = core.channels.find(object.handle, channel.addr());
+        let Some(found) = found else {
+            return fail(libc::EINVAL);
+        };
+        if found.queues > 0 {
+            return fail(libc::EBUSY);
+        }
+        let context = found.context;
+        core.channels.remove(object.handle);
+        core.count(context, -1);
+        drop(core);
+        drop(Box::from_raw(channel.cast::<ChannelObject>()));
+        0
+    }
+}
+
+/// Creates a queue, in a structure of the longer kind, which begins with the other one.
+///
+/// # Safety
+/// A context or NULL; a channel or NULL.
+unsafe fn create(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> Result<*mut ibv_cq_ex, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (engine, owner) = device::context_of(context).ok_or(libc::EINVAL)?;
+        if !(1..=CQE_MAX).contains(&cqe) || !(0..(*context).num_comp_vectors).contains(&vector) {
+            return Err(libc::EINVAL);
+        }
+        let mut core = engine.lock();
+        let mut handle_of_channel = None;
+        if let Some(object) = channel.cast::<ChannelObject>().as_ref() {
+            let found = core.channels.find(object.handle, channel.addr());
+            found.ok_or(libc::EINVAL)?.queues += 1;
+            handle_of_channel = Some(object.handle);
+            (*channel).refcnt += 1;
+        }
+        let handle = core.cqs.insert(Cq {
+            context: owner,
+            channel: handle_of_channel,
+            entries: VecDeque::new(),
+            armed: None,
+            unacknowledged: 0,
+            users: 0,
+            current: None,
+        });
+        let object = Box::into_raw(Box::new(ibv_cq_ex {
+            context,
+            channel,
+            cq_context,
+            handle,
+            cqe,
+            start_poll: Some(start_poll),
+            next_poll: Some(next_poll),
+            end_poll: Some(end_poll),
+            read_opcode: Some(read_opcode),
+            read_vendor_err: Some(read_vendor_err),
+            read_byte_len: Some(read_byte_len),
+            read_imm_data: Some(read_imm_data),
+            read_qp_num: Some(read_qp_num),
+            read_src_qp: Some(read_src_qp),
+            read_wc_flags: Some(read_wc_flags),
+            read_slid: Some(read_src_qp),
+            read_sl: Some(read_zero),
+            read_dlid_path_bits: Some(read_zero),
+            ..zeroed()
+        }));
+        core.cqs.name(handle, object.expose_provenance());
+        core.count(owner, 1);
+        Ok(object)
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> *mut ibv_cq {
+    // SAFETY: the arguments of ibv_create_cq(3).
+    match unsafe { create(context, cqe, cq_context, channel, vector) } {
+        Ok(cq) => cq.cast(),
+        Err(error) => pointer_failed(error),
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: the arguments of ibv_create_cq_ex(3).
+    unsafe {
+        let Some(attr) = attr.as_ref() else {
+            return pointer_failed(libc::EINVAL);
+        };
+        if attr.wc_flags & !WC_PARTS != 0 {
+            return pointer_failed(libc::EOPNOTSUPP);
+        }
+        let cqe = c_int::try_from(attr.cqe).unwrap_or(c_int::MAX);
+        let vector = c_int::try_from(attr.comp_vector).unwrap_or(c_int::MAX);
+        match create(context, cqe, attr.cq_context, attr.channel, vector) {
+            Ok(cq) => cq,
+            Err(error) => pointer_failed(error),
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: a queue, as ibv_destroy_cq(3) demands; others are refused.
+    unsafe {
+        let Some((engine, handle)) = cq_of(cq) else {
+            return libc::EINVAL;
+        };
+        let mut core = engine.lock();
+        let Some(found) = core.cqs.find(handle, cq.addr()) else {
+            return libc::EINVAL;
+        };
+        if found.users > 0 {
+            return libc::EBUSY;
+        }
+        let (context, channel, was_armed) = (found.context, found.channel, found.armed.take());
+        core.armed -= usize::from(was_armed.is_some());
+        if let Some(channel) = channel.and_then(|channel| core.channels.get(channel)) {
+            channel.events.remove(|&one| one == handle);
+            channel.queues -= 1;
+            (*(*cq).channel).refcnt -= 1;
+        }
+        // As ibv_get_cq_event(3) says: it waits for the events that were read.
+        while core.cqs.get(handle).is_some_and(|cq| cq.unacknowledged > 0)
+            || !core.forget_async(context, cq.addr())
+        {
+            core = engine.wait(core);
+        }
+        core.cqs.remove(handle);
+        core.count(context, -1);
+        drop(core);
+        drop(Box::from_raw(cq.cast::<ibv_cq_ex>()));
+        0
+    }
+}
+
+pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: a queue, as ibv_resize_cq(3) demands; others are refused.
+    unsafe {
+        let Some((engine, handle)) = cq_of(cq) else {
+            return libc::EINVAL;
+        };
+        let mut core = engine.lock();
+        match core.cqs.find(handle, cq.addr()) {
+            Some(_) if (1..=CQE_MAX).contains(&cqe) => (*cq).cqe = cqe,
+            _ => return libc::EINVAL,
+        }
+        0
+    }
+}
+
+pub(crate) unsafe extern "C" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: a channel, and places for two pointers, as ibv_get_cq_event(3) demands.
+    unsafe {
+        let Some(object) = channel.cast::<ChannelObject>().as_ref() else {
+            return fail(libc::EINVAL);
+        };
+        loop {
+            if let Err(failed) = take_count(object.raw.fd) {
+                return failed;
+            }
+            let mut core = object.engine.lock();
+            let Some(found) = core.channels.find(object.handle, channel.addr()) else {
+                return fail(libc::EINVAL);
+            };
+            // Its queue may have been destroyed between the count and this lock.
+            let Some(handle) = found.events.pop() else {
+                continue;
+            };
+            let address = core.cqs.address(handle);
+            if let Some(found) = core.cqs.get(handle) {
+                found.unacknowledged += 1;
+            }
+            let raw: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(address);
+            cq.write(raw);
+            cq_context.write((*raw).cq_context);
+            return 0;
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
+    // SAFETY: a queue, as ibv_get_cq_event(3) demands; others are passed over.
+    unsafe {
+        if let Some((engine, handle)) = cq_of(cq) {
+            let mut core = engine.lock();
+            if let Some(found) = core.cqs.find(handle, cq.addr()) {
+                found.unacknowledged = found.unacknowledged.saturating_sub(count);
+                (*cq).comp_events_completed = (*cq).comp_events_completed.wrapping_add(count);
+                engine.acknowledged.notify_all();
+            }
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: a context and a place for an event, as ibv_get_async_event(3) demands.
+    unsafe {
+        let Some((engine, handle)) = device::context_of(context) else {
+            return fail(libc::EINVAL);
+        };
+        loop {
+            if let Err(failed) = take_count((*context).async_fd) {
+                return failed;
+            }
+            let mut core = engine.lock();
+            let Some(found) = core.contexts.get(handle) else {
+                return fail(libc::EINVAL);
+            };
+            let Some((element, event_type)) = found.events.pop() else {
+                continue;
+            };
+            found.unread.push(element);
+            event.write(ibv_async_event {
+                element: std::ptr::with_exposed_provenance_mut(element),
+                event_type,
+            });
+            return 0;
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: an event that was read, as ibv_get_async_event(3) demands.
+    let Some(event) = (unsafe { event.as_ref() }) else {
+        return;
+    };
+    let Ok(engine) = Engine::get() else {
+        return;
+    };
+    let element = event.element.addr();
+    let mut core = engine.lock();
+    for (_, context) in core.contexts.each() {
+        if let Some(at) = context.unread.iter().position(|&one| one == element) {
+            context.unread.swap_remove(at);
+            break;
+        }
+    }
+    engine.acknowledged.notify_all();
+}
+
+pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: a queue and room for `count` completions, as ibv_poll_cq(3) demands.
+    unsafe {
+        let Some((engine, handle)) = cq_of(cq) else {
+            return -libc::EINVAL;
+        };
+        let mut core = engine.lock_to_poll();
+        if core.cqs.find(handle, cq.addr()).is_none() {
+            return -libc::EINVAL;
+        }
+        let mut taken = 0;
+        for round in 0..2 {
+            while taken < count
+                && let Some(one) = core.take(handle)
+            {
+                wc.add(taken.unsigned_abs() as usize).write(one);
+                taken += 1;
+            }
+            // Without a look at the device, as long as there are completions.
+            if taken > 0 || count <= 0 || round == 1 {
+                break;
+            }
+            core.progress();
+        }
+        if taken == 0 {
+            engine.looked_in_vain(core);
+        }
+        taken
+    }
+}
+
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: a queue, as ibv_req_notify_cq(3) demands; others are refused.
+    unsafe {
+        let Some((engine, handle)) = cq_of(cq) else {
+            return libc::EINVAL;
+        };
+        let mut core = engine.lock();
+        let Some(found) = core.cqs.find(handle, cq.addr()) else {
+            return libc::EINVAL;
+        };
+        // The wider request stays.
+        let only_solicited = solicited_only != 0 && found.armed != Some(false);
+        if found.armed.replace(only_solicited).is_none() {
+            core.armed += 1;
+        }
+        engine.watch(&mut core);
+        0
+    }
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, _attr: *mut c_void) -> c_int {
+    // SAFETY: as `next_poll`.
+    unsafe { next_poll(cq) }
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    let mut wc = zeroed();
+    // SAFETY: an extended queue, as ibv_create_cq_ex(3) demands, which begins with the other kind.
+    unsafe {
+        match poll_cq(cq.cast(), 1, &raw mut wc) {
+            1 => {
+                (*cq).status = wc.status;
+                (*cq).wr_id = wc.wr_id;
+                if let Some((engine, handle)) = cq_of(cq.cast())
+                    && let Some(found) = engine.lock().cqs.get(handle)
+                {
+                    found.current = Some(wc);
+                }
+                0
+            }
+            0 => libc::ENOENT,
+            error => -error,
+        }
+    }
+}
+
+unsafe extern "C" fn end_poll(_cq: *mut ibv_cq_ex) {}
+
+/// The completion that an extended poll shows.
+///
+/// # Safety
+/// An extended queue.
+unsafe fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
+    // SAFETY: the caller's promise.
+    let found = unsafe { cq_of(cq.cast()) };
+    let found = found.and_then(|(engine, handle)| engine.lock().cqs.get(handle)?.current);
+    found.unwrap_or_else(zeroed)
+}
+
+/// Readers of parts of a completion.
+macro_rules! readers {
+    ($($name:ident -> $type:ty: $field:ident;)*) => {$(
+        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
+            // SAFETY: an extended queue between a poll and its end.
+            unsafe { current(cq).$field }
+        }
+    )*};
+}
+
+readers! {
+    read_opcode -> c_int: opcode;
+    read_vendor_err -> u32: vendor_err;
+    read_byte_len -> u32: byte_len;
+    read_imm_data -> u32: imm_data;
+    read_qp_num -> u32: qp_num;
+    read_src_qp -> u32: src_qp;
+    read_wc_flags -> c_uint: wc_flags;
+    read_zero -> u8: sl;
+}
+
+pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, _attr: *mut c_void) -> c_int {
+    // Moderation of events is not offered.
+    errno(libc::EOPNOTSUPP);
+    libc::EOPNOTSUPP
+}

@@ -1,0 +1,366 @@
+//! All state behind the program's structures: one device, its queues, pairs and connections.
+//!
+//! Must stay true: one lock guards all state and is never held while waiting; each signaled work
+//! request and each receive of a pair completes once; a slot of a send queue is taken from posting
+//! to the poll of its completion, or to its end where it asks for none.
+
+use crate::abi::*;
+use crate::cm::Id;
+use crate::engine::Watch;
+use crate::event::CmChannel;
+use crate::pair::Qp;
+use crate::queue::{Channel, Context, Cq};
+use crate::shared::Srq;
+use crate::table::Table;
+use sidecore_rdma::{
+    Completion, ConnectionId, Device, End, Event, Kind, ListenerId, QUEUE_DEPTH_MAX, QueueId,
+    Queued, Queues, RdmaError, Region, Status, Transport,
+};
+use std::collections::HashMap;
+use std::ffi::c_int;
+
+/// Completions that one poll of the device takes.
+const TAKEN_MAX: usize = 64;
+/// In immediate data of a write: its sender asks for an event. The lower bits of this half are the
+/// length of the write, the other half is the program's.
+pub(crate) const SOLICITED: u64 = 1 << 63;
+
+/// All state of the process.
+pub(crate) struct Core {
+    pub(crate) device: Device,
+    queue: QueueId,
+    pub(crate) contexts: Table<Context>,
+    pub(crate) pds: Table<Pd>,
+    pub(crate) mrs: Table<Mr>,
+    pub(crate) channels: Table<Channel>,
+    pub(crate) cqs: Table<Cq>,
+    pub(crate) srqs: Table<Srq>,
+    pub(crate) qps: Table<Qp>,
+    pub(crate) ids: Table<Id>,
+    pub(crate) cm_channels: Table<CmChannel>,
+    pub(crate) connections: HashMap<ConnectionId, Users>,
+    pub(crate) listeners: HashMap<ListenerId, u32>,
+    /// Queues that wait to raise an event.
+    pub(crate) armed: usize,
+    /// Polls of completion queues, all in all, and in vain since the last success.
+    pub(crate) polls: u64,
+    pub(crate) vain: u32,
+    /// Number of the next pair.
+    pub(crate) next_pair: u32,
+    pub(crate) watch: Watch,
+}
+
+/// Objects that use a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Users {
+    pub(crate) qp: Option<u32>,
+    pub(crate) id: Option<u32>,
+}
+
+/// A protection domain.
+pub(crate) struct Pd {
+    pub(crate) context: u32,
+    /// The owner of its regions and pairs.
+    pub(crate) owner: sidecore_rdma::PairId,
+    /// Regions, pairs and shared queues in it.
+    pub(crate) users: usize,
+}
+
+/// Registered memory.
+pub(crate) struct Mr {
+    pub(crate) pd: u32,
+    pub(crate) region: Region,
+    pub(crate) access: u32,
+}
+
+impl Core {
+    pub(crate) fn open() -> Result<Self, RdmaError> {
+        let mut device = Device::open(Transport::from_environment())?;
+        let queue = device.create_queue(QUEUE_DEPTH_MAX)?;
+        Ok(Self {
+            device,
+            queue,
+            contexts: Table::default(),
+            pds: Table::default(),
+            mrs: Table::default(),
+            channels: Table::default(),
+            cqs: Table::default(),
+            srqs: Table::default(),
+            qps: Table::default(),
+            ids: Table::default(),
+            cm_channels: Table::default(),
+            connections: HashMap::new(),
+            listeners: HashMap::new(),
+            armed: 0,
+            polls: 0,
+            vain: 0,
+            next_pair: 0,
+            watch: Watch::default(),
+        })
+    }
+
+    /// The device's queue for all connections: those of programs are ours.
+    pub(crate) fn queues(&self) -> Queues {
+        Queues {
+            send: self.queue,
+            receive: self.queue,
+        }
+    }
+
+    /// Makes progress, and records the results; true if there was any.
+    pub(crate) fn progress(&mut self) -> bool {
+        // If the engine is gone, its connections are flushed anyway.
+        let moved = self.device.progress().unwrap_or(true);
+        self.book();
+        moved
+    }
+
+    /// Records completions and events of the device.
+    pub(crate) fn book(&mut self) {
+        let mut taken = [None; TAKEN_MAX];
+        while let Ok(count @ 1..) = self.device.poll(self.queue, &mut taken) {
+            for queued in taken[..count].iter().flatten() {
+                self.complete(queued);
+            }
+            if count < TAKEN_MAX {
+                break;
+            }
+        }
+        // Behind the completions: flushed work is reported before the end that flushed it.
+        while let Some(event) = self.device.next_event() {
+            match event {
+                Event::Requested {
+                    listener,
+                    connection,
+                    private_data,
+                } => self.requested(listener, connection, private_data),
+                Event::Established {
+                    connection,
+                    private_data,
+                } => self.established(connection, private_data),
+                Event::Ended {
+                    connection,
+                    end,
+                    private_data,
+                } => self.ended(connection, &end, private_data),
+                _ => {}
+            }
+        }
+    }
+
+    fn complete(&mut self, queued: &Queued) {
+        // Its pair may be destroyed: nothing is reported then.
+        let users = self.connections.get(&queued.connection);
+        let Some(handle) = users.and_then(|users| users.qp) else {
+            return;
+        };
+        if queued.completion.kind == Kind::Receive {
+            self.received(handle, &queued.completion);
+        } else {
+            self.sent(handle, &queued.completion, queued.connection);
+        }
+    }
+
+    fn received(&mut self, handle: u32, completion: &Completion) {
+        let Some(qp) = self.qps.get(handle) else {
+            return;
+        };
+        let is_done = completion.status == Status::Done;
+        if is_done && !completion.solicited && completion.immediate.is_some() {
+            // It took no receive: its message comes next.
+            qp.data = completion.immediate;
+            return;
+        }
+        let mut wc = ibv_wc {
+            wr_id: completion.id,
+            status: if is_done {
+                IBV_WC_SUCCESS
+            } else {
+                IBV_WC_WR_FLUSH_ERR
+            },
+            opcode: IBV_WC_RECV,
+            byte_len: completion.bytes,
+            qp_num: qp.number,
+            ..zeroed()
+        };
+        let mut solicited = completion.solicited;
+        if let Some(value) = completion.immediate {
+            // Data of a write: it takes a receive, and leaves its buffer unchanged.
+            wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+            wc.byte_len = (value >> 32) as u32 & !((SOLICITED >> 32) as u32);
+            solicited = value & SOLICITED != 0;
+            wc.imm_data = (value as u32).to_be();
+            wc.wc_flags = IBV_WC_WITH_IMM;
+        } else if is_done && let Some(value) = qp.data.take() {
+            wc.imm_data = (value as u32).to_be();
+            wc.wc_flags = IBV_WC_WITH_IMM;
+        }
+        if let Some(stag) = completion.invalidated {
+            wc.imm_data = stag.0;
+            wc.wc_flags = IBV_WC_WITH_INV;
+        }
+        let (cq, srq) = (qp.recv_cq, qp.srq);
+        if let Some(srq) = srq {
+            self.look_at_limit(srq);
+        }
+        // Shared receives are counted by their queue.
+        let of = srq.is_none().then_some(handle);
+        self.emit(cq, wc, solicited, of);
+    }
+
+    fn sent(&mut self, handle: u32, completion: &Completion, connection: ConnectionId) {
+        let end = self.device.pair(connection).and_then(|pair| pair.end());
+        let blamed = end.map_or(IBV_WC_WR_FLUSH_ERR, blame);
+        let Some(qp) = self.qps.get(handle) else {
+            return;
+        };
+        let Some(op) = qp.sends.iter_mut().find(|op| op.parts > 0) else {
+            return;
+        };
+        op.parts -= 1;
+        match completion.status {
+            Status::Done => {}
+            // Of everything that ended with the connection, the first is the one at fault: the peer
+            // takes work in its order.
+            Status::Flushed if !qp.is_blamed => {
+                qp.is_blamed = true;
+                op.failed = op.failed.or(Some(blamed));
+            }
+            Status::Flushed => op.failed = op.failed.or(Some(IBV_WC_WR_FLUSH_ERR)),
+            Status::Local(_) => {
+                qp.is_blamed = true;
+                op.failed = op.failed.or(Some(IBV_WC_LOC_PROT_ERR));
+            }
+        }
+        if let (Some(original), Some(sink)) = (completion.original, op.sink) {
+            let owner = qp.owner;
+            if !self.put_word(owner, sink, original)
+                && let Some(qp) = self.qps.get(handle)
+                && let Some(op) = qp.sends.front_mut()
+            {
+                op.failed = Some(IBV_WC_LOC_PROT_ERR);
+            }
+        }
+        self.settle_sends(handle);
+    }
+
+    /// Reports work at the front of a send queue that is over.
+    pub(crate) fn settle_sends(&mut self, handle: u32) {
+        while let Some(qp) = self.qps.get(handle)
+            && let Some(op) = qp.sends.front()
+            && op.parts == 0
+        {
+            let (signals, cq, number) =
+                (op.is_signaled || op.failed.is_some(), qp.send_cq, qp.number);
+            let wc = ibv_wc {
+                wr_id: op.wr_id,
+                status: op.failed.unwrap_or(IBV_WC_SUCCESS),
+                opcode: op.opcode,
+                byte_len: op.bytes,
+                qp_num: number,
+                ..zeroed()
+            };
+            qp.sends.pop_front();
+            if signals {
+                qp.unread += 1;
+                self.emit(cq, wc, false, Some(handle));
+            }
+            if wc.status == IBV_WC_LOC_PROT_ERR {
+                self.fail_pair(handle);
+            }
+        }
+    }
+
+    /// Ends a pair's connection at once: everything posted is flushed.
+    pub(crate) fn fail_pair(&mut self, handle: u32) {
+        let Some(qp) = self.qps.get(handle) else {
+            return;
+        };
+        qp.is_blamed = true;
+        match qp.connection {
+            // The flushed work comes with the next look at the device's queue.
+            Some(connection) => self.device.break_off(connection),
+            None => self.set_state(handle, IBV_QPS_ERR),
+        }
+    }
+
+    /// Stores the old word of an atomic; false if its place is gone.
+    fn put_word(
+        &mut self,
+        owner: sidecore_rdma::PairId,
+        sink: sidecore_rdma::Piece,
+        original: u64,
+    ) -> bool {
+        let rights = sidecore_rdma::Access::LOCAL_WRITE;
+        match self.device.adapter().check(owner, sink, rights) {
+            Ok(Some(place)) => {
+                // SAFETY: eight bytes of registered memory, as was just checked, which the program
+                // leaves alone until the completion.
+                unsafe { place.cast::<u64>().write_unaligned(original) };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds a completion to a queue, and raises the event that was asked for.
+    pub(crate) fn emit(&mut self, cq: u32, wc: ibv_wc, solicited: bool, of: Option<u32>) {
+        let Some(target) = self.cqs.get(cq) else {
+            return;
+        };
+        if target.push(wc, of, solicited || wc.status != IBV_WC_SUCCESS) {
+            self.armed -= 1;
+            self.raise(cq);
+        }
+    }
+
+    /// Changes a pair's state, also in the program's structure; on an error everything is flushed.
+    pub(crate) fn set_state(&mut self, handle: u32, state: c_int) {
+        let address = self.qps.address(handle);
+        let Some(qp) = self.qps.get(handle) else {
+            return;
+        };
+        let was = std::mem::replace(&mut qp.state, state);
+        if address != 0 {
+            // SAFETY: the pair's structure, which lives as long as its entry.
+            unsafe { (*std::ptr::with_exposed_provenance_mut::<ibv_qp>(address)).state = state };
+        }
+        if state != IBV_QPS_ERR || was == IBV_QPS_ERR {
+            return;
+        }
+        let (number, recv_cq, srq, context) = (qp.number, qp.recv_cq, qp.srq, qp.context);
+        // Those of a connection were flushed by it.
+        for receive in std::mem::take(&mut qp.early) {
+            let wc = flushed(receive.id, IBV_WC_RECV, number);
+            self.emit(recv_cq, wc, false, Some(handle));
+        }
+        if srq.is_some() {
+            self.raise_async(context, address, IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
+    }
+}
+
+/// A completion of flushed work.
+pub(crate) fn flushed(wr_id: u64, opcode: c_int, qp_num: u32) -> ibv_wc {
+    ibv_wc {
+        wr_id,
+        status: IBV_WC_WR_FLUSH_ERR,
+        opcode,
+        qp_num,
+        ..zeroed()
+    }
+}
+
+/// The status of the work that ended a connection.
+fn blame(end: &End) -> c_int {
+    let End::Received(terminate) = end else {
+        return IBV_WC_WR_FLUSH_ERR;
+    };
+    match terminate.numbers {
+        // RDMAP's protection errors, and DDP's of tagged buffers.
+        [0, 1, _] | [1, 1, _] => IBV_WC_REM_ACCESS_ERR,
+        // A message that is longer than its buffer, or finds none.
+        [1, 2, _] => IBV_WC_REM_INV_REQ_ERR,
+        _ => IBV_WC_REM_OP_ERR,
+    }
+}
