@@ -2,8 +2,10 @@
 
 use crate::cm_abi::*;
 use crate::{abi::zeroed, errno};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::ffi::{c_char, c_int};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
 
 /// Reads an address of IPv4 or IPv6.
 pub(crate) fn read(address: *const Address) -> Option<SocketAddr> {
@@ -83,16 +85,30 @@ fn gid(ip: IpAddr) -> [u64; 2] {
     [((bits >> 64) as u64).to_be(), (bits as u64).to_be()]
 }
 
-/// Tries to bind to a local address; the address with its port.
-pub(crate) fn probe(address: SocketAddr) -> Result<SocketAddr, c_int> {
+/// Tries to bind to a local address; the address with its port, which the socket keeps for its
+/// owner if the system has chosen it.
+pub(crate) fn probe(address: SocketAddr) -> Result<(SocketAddr, Option<OwnedFd>), c_int> {
     if std::env::var_os("SIDECORE_RDMA_SOCKET").is_some_and(|path| !path.is_empty()) {
         // The addresses are the stack's, which checks them when it listens.
-        return Ok(address);
+        return Ok((address, None));
     }
     let number = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EINVAL);
-    // It sets SO_REUSEADDR: a server that starts again finds its port free.
-    let socket = TcpListener::bind(address).map_err(number)?;
-    socket.local_addr().map_err(number)
+    if address.port() != 0 {
+        // It sets SO_REUSEADDR: a server that starts again finds its port free.
+        TcpListener::bind(address).map_err(number)?;
+        return Ok((address, None));
+    }
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(|error| error.raw_os_error())?;
+    rustix::net::bind(&socket, &address).map_err(|error| error.raw_os_error())?;
+    let bound = rustix::net::getsockname(&socket).map_err(|error| error.raw_os_error())?;
+    let bound = SocketAddr::try_from(bound).map_err(|_| libc::EINVAL)?;
+    Ok((bound, Some(socket)))
 }
 
 /// The local address on the way to a peer.

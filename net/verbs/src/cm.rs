@@ -10,6 +10,7 @@ use crate::{address, fail};
 use sidecore_rdma::{ConnectionId, ListenerId};
 use std::ffi::{c_int, c_uint, c_void};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 /// An identifier.
 pub(crate) struct Id {
@@ -21,6 +22,8 @@ pub(crate) struct Id {
     /// Events that were read and not acknowledged.
     pub(crate) unacknowledged: u32,
     pub(crate) bound: Option<SocketAddr>,
+    /// Keeps the port of its address until it is used.
+    pub(crate) reserved: Option<OwnedFd>,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) listener: Option<ListenerId>,
     pub(crate) connection: Option<ConnectionId>,
@@ -133,6 +136,7 @@ impl Core {
             is_given: true,
             unacknowledged: 0,
             bound: None,
+            reserved: None,
             peer: None,
             listener: None,
             connection: None,

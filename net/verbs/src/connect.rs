@@ -121,6 +121,7 @@ impl Core {
                 is_given: false,
                 unacknowledged: 0,
                 bound: Some(address::plain(local)),
+                reserved: None,
                 peer: Some(address::plain(peer)),
                 listener: None,
                 connection: Some(connection),
@@ -256,13 +257,14 @@ unsafe fn bind(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> Result<(), c
             return Err(libc::EINVAL);
         }
         // A port of the system's choice is known from here on, as programs expect.
-        let bound = address::probe(address)?;
+        let (bound, reserved) = address::probe(address)?;
         if !bound.ip().is_unspecified() {
             bind_device(id)?;
         }
         address::write_route(&mut (*id).route, Some(bound), None);
         if let Some(id) = engine.lock().ids.get(handle) {
             id.bound = Some(bound);
+            id.reserved = reserved;
             id.stage = Stage::Bound;
         }
     }
@@ -293,8 +295,17 @@ unsafe fn resolve(
     unsafe {
         let (engine, handle) = id_of(id).ok_or(libc::EINVAL)?;
         let peer = address::read(target.cast()).ok_or(libc::EINVAL)?;
-        if !source.is_null() && stage(&mut engine.lock(), handle) == Some(Stage::Idle) {
-            bind(id, source)?;
+        let is_idle = stage(&mut engine.lock(), handle) == Some(Stage::Idle);
+        match address::read(source.cast()).filter(|_| is_idle) {
+            // Its port is chosen with the connection.
+            Some(source) if source.port() == 0 => {
+                address::probe(source)?;
+                if let Some(id) = engine.lock().ids.get(handle) {
+                    id.bound = Some(source);
+                }
+            }
+            Some(_) => bind(id, source)?,
+            None => {}
         }
         let bound = {
             let mut core = engine.lock();
@@ -370,6 +381,7 @@ unsafe fn begin(
         return Err(libc::EINVAL);
     };
     let bound: Option<SocketAddr> = found.bound;
+    found.reserved = None;
     // SAFETY: an identifier that exists.
     let qp = unsafe { core.pair_of(id, asked.qp_num) }.ok_or(libc::EINVAL)?;
     let options = core
@@ -426,6 +438,7 @@ unsafe fn begin_listening(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_i
         let (Stage::Bound, Some(bound)) = (found.stage, found.bound) else {
             return Err(libc::EINVAL);
         };
+        found.reserved = None;
         let backlog = usize::try_from(backlog).ok().filter(|&count| count > 0);
         let options = options(u8::MAX, u8::MAX);
         let listener = core

@@ -272,6 +272,10 @@ pub(crate) unsafe extern "C" fn create_ep(
         if info.ai_qp_type != IBV_QPT_RC {
             return fail(libc::EOPNOTSUPP);
         }
+        // As the interface has it: programs leave the kind of their pair to the address.
+        if let Some(attr) = attr.as_mut() {
+            attr.qp_type = info.ai_qp_type;
+        }
         let mut id = std::ptr::null_mut();
         let none = std::ptr::null_mut();
         if cm::create_id(none, &raw mut id, none.cast(), info.ai_port_space) != 0 {

@@ -4,7 +4,7 @@
 //! has the device and contexts, `memory` domains and regions, `queue` completion queues and
 //! channels, `pair` and `shared` pairs and shared queues, `fast` posting; `cm` identifiers of
 //! connections, `event` their events, `connect` their making, `endpoint` the calls that make several
-//! objects, `address` addresses; `state` is the state behind them, `engine` the lock and the thread
+//! objects, `address` addresses, `rsocket` stream sockets; `state` is the state behind them, `engine` the lock and the thread
 //! that makes progress; `abi` and `cm_abi` are the layouts.
 //!
 //! Must stay true: an object is a box that begins with the interface's structure, created by one
@@ -28,6 +28,7 @@ mod names;
 mod pair;
 mod queue;
 mod refused;
+mod rsocket;
 mod shared;
 mod state;
 mod table;

@@ -24,7 +24,9 @@ pub(crate) const WORK_MAX: u32 = 5120;
 const PARTS_MAX: u32 = 3;
 /// Most receives of a pair.
 const RECEIVES_MAX: u32 = 1 << 14;
-/// Longest data that is copied at posting, in bytes.
+/// Least and longest data that is copied at posting, in bytes: programs send short messages so
+/// without asking for room.
+const INLINE_MIN: u32 = 64;
 pub(crate) const INLINE_MAX: u32 = 1024;
 /// Least number of reads that both sides may have outstanding: writes are confirmed by them.
 const READS_MIN: u8 = 16;
@@ -204,6 +206,7 @@ unsafe fn make(
     unsafe {
         let (engine, domain) = pd_of(pd).ok_or(libc::EINVAL)?;
         is_supported(attr)?;
+        attr.cap.max_inline_data = attr.cap.max_inline_data.max(INLINE_MIN);
         let (_, send_cq) = cq_of(attr.send_cq).ok_or(libc::EINVAL)?;
         let (_, recv_cq) = cq_of(attr.recv_cq).ok_or(libc::EINVAL)?;
         let srq = match attr.srq.is_null() {

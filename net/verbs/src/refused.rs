@@ -1,5 +1,5 @@
 //! Calls that this library does not have: multicast, address handles (there are no datagrams), the
-//! drivers' interface, import of objects, and `rsocket`.
+//! drivers' interface, import of objects, mapped writes of `rsocket`.
 
 use std::ffi::{c_int, c_void};
 

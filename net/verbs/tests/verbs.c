@@ -1,0 +1,773 @@
+/* A program of its own on libibverbs and librdmacm: misuse, statuses, events, many objects.
+ * Each test is one process or two; its name is the first argument. Prints "right" at the end. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(what)                                                                   \
+    do {                                                                              \
+        if (!(what)) {                                                                \
+            fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #what, errno);      \
+            exit(1);                                                                  \
+        }                                                                             \
+    } while (0)
+
+struct side {
+    struct rdma_event_channel *channel;
+    struct rdma_cm_id *id;
+    struct ibv_pd *pd;
+    struct ibv_comp_channel *completions;
+    struct ibv_cq *cq;
+    struct ibv_mr *mr;
+    char *memory;
+};
+
+#define BYTES 65536
+
+static struct rdma_cm_event *next_event(struct rdma_event_channel *channel, int kind)
+{
+    struct rdma_cm_event *event;
+    CHECK(rdma_get_cm_event(channel, &event) == 0);
+    if ((int)event->event != kind) {
+        fprintf(stderr, "event %s, status %d, not %s\n", rdma_event_str(event->event),
+                event->status, rdma_event_str(kind));
+        exit(1);
+    }
+    return event;
+}
+
+static void expect(struct rdma_event_channel *channel, int kind)
+{
+    CHECK(rdma_ack_cm_event(next_event(channel, kind)) == 0);
+}
+
+static void prepare(struct side *side, struct rdma_cm_id *id, int inline_bytes)
+{
+    side->id = id;
+    side->pd = ibv_alloc_pd(id->verbs);
+    CHECK(side->pd);
+    side->completions = ibv_create_comp_channel(id->verbs);
+    CHECK(side->completions);
+    side->cq = ibv_create_cq(id->verbs, 64, side, side->completions, 0);
+    CHECK(side->cq);
+    struct ibv_qp_init_attr attr = {
+        .send_cq = side->cq,
+        .recv_cq = side->cq,
+        .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 2, .max_recv_sge = 2,
+                .max_inline_data = inline_bytes},
+        .qp_type = IBV_QPT_RC,
+    };
+    CHECK(rdma_create_qp(id, side->pd, &attr) == 0);
+    side->memory = calloc(1, BYTES);
+    side->mr = ibv_reg_mr(side->pd, side->memory, BYTES,
+                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+    CHECK(side->mr);
+}
+
+static void release(struct side *side)
+{
+    CHECK(ibv_destroy_cq(side->cq) == EBUSY);
+    CHECK(ibv_dealloc_pd(side->pd) == EBUSY);
+    rdma_destroy_qp(side->id);
+    CHECK(ibv_dereg_mr(side->mr) == 0);
+    CHECK(ibv_destroy_cq(side->cq) == 0);
+    CHECK(ibv_destroy_comp_channel(side->completions) == 0);
+    CHECK(ibv_dealloc_pd(side->pd) == 0);
+    CHECK(rdma_destroy_id(side->id) == 0);
+    free(side->memory);
+}
+
+static struct sockaddr_in loopback(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+}
+
+static struct rdma_cm_id *listening(struct rdma_event_channel *channel, int *port)
+{
+    struct rdma_cm_id *id;
+    struct sockaddr_in address = loopback(0);
+    CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == 0);
+    *port = ntohs(rdma_get_src_port(id));
+    CHECK(*port != 0);
+    CHECK(rdma_listen(id, 128) == 0);
+    return id;
+}
+
+static struct rdma_cm_id *resolved(struct rdma_event_channel *channel, int port)
+{
+    struct rdma_cm_id *id;
+    struct sockaddr_in address = loopback(port);
+    CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == 0);
+    expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    CHECK(rdma_resolve_route(id, 1000) == 0);
+    expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return id;
+}
+
+/* Two sides in one process, connected. */
+static void connected(struct side *a, struct side *b)
+{
+    struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4};
+    int port;
+    memset(a, 0, sizeof *a);
+    memset(b, 0, sizeof *b);
+    a->channel = rdma_create_event_channel();
+    b->channel = rdma_create_event_channel();
+    CHECK(a->channel && b->channel);
+    struct rdma_cm_id *listener = listening(b->channel, &port);
+    prepare(a, resolved(a->channel, port), 64);
+    param.private_data = "hello";
+    param.private_data_len = 6;
+    CHECK(rdma_connect(a->id, &param) == 0);
+    struct rdma_cm_event *event = next_event(b->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    CHECK(event->listen_id == listener && event->param.conn.private_data_len == 6);
+    CHECK(strcmp(event->param.conn.private_data, "hello") == 0);
+    prepare(b, event->id, 0);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    param.private_data = "world";
+    CHECK(rdma_accept(b->id, &param) == 0);
+    expect(b->channel, RDMA_CM_EVENT_ESTABLISHED);
+    event = next_event(a->channel, RDMA_CM_EVENT_ESTABLISHED);
+    CHECK(event->param.conn.private_data_len == 6);
+    CHECK(strcmp(event->param.conn.private_data, "world") == 0);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    CHECK(rdma_destroy_id(listener) == 0);
+}
+
+static void disconnected(struct side *a, struct side *b)
+{
+    CHECK(rdma_disconnect(a->id) == 0);
+    expect(b->channel, RDMA_CM_EVENT_DISCONNECTED);
+    CHECK(rdma_disconnect(b->id) == 0);
+    expect(a->channel, RDMA_CM_EVENT_DISCONNECTED);
+    release(a);
+    release(b);
+    rdma_destroy_event_channel(a->channel);
+    rdma_destroy_event_channel(b->channel);
+}
+
+static struct ibv_wc polled(struct ibv_cq *cq)
+{
+    struct ibv_wc wc;
+    int count;
+    memset(&wc, 0, sizeof wc);
+    while ((count = ibv_poll_cq(cq, 1, &wc)) == 0)
+        ;
+    CHECK(count == 1);
+    return wc;
+}
+
+static int empty(struct ibv_cq *cq)
+{
+    struct ibv_wc wc;
+    return ibv_poll_cq(cq, 1, &wc) == 0;
+}
+
+static int post(struct side *side, int opcode, int flags, struct ibv_sge *sge, struct side *peer,
+                uint64_t at)
+{
+    struct ibv_send_wr wr = {.wr_id = 7, .sg_list = sge, .num_sge = sge ? 1 : 0, .opcode = opcode,
+                             .send_flags = flags, .imm_data = htonl(0x01020304)};
+    struct ibv_send_wr *bad = NULL;
+    if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        wr.wr.atomic.remote_addr = (uintptr_t)peer->memory + at;
+        wr.wr.atomic.rkey = peer->mr->rkey;
+        wr.wr.atomic.compare_add = 5;
+        wr.wr.atomic.swap = 99;
+    } else if (peer) {
+        wr.wr.rdma.remote_addr = (uintptr_t)peer->memory + at;
+        wr.wr.rdma.rkey = peer->mr->rkey;
+    }
+    int outcome = ibv_post_send(side->id->qp, &wr, &bad);
+    CHECK(outcome == 0 ? bad == NULL : bad == &wr);
+    return outcome;
+}
+
+static struct ibv_sge piece(struct side *side, uint64_t at, uint32_t bytes)
+{
+    struct ibv_sge sge = {(uintptr_t)side->memory + at, bytes, side->mr->lkey};
+    return sge;
+}
+
+static int receive(struct side *side, uint64_t id, uint64_t at, uint32_t bytes)
+{
+    struct ibv_sge sge = piece(side, at, bytes);
+    struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
+    return ibv_post_recv(side->id->qp, &wr, &bad);
+}
+
+/* Every operation, and what its completions say. */
+static void operations(void)
+{
+    struct side a, b;
+    connected(&a, &b);
+    struct ibv_sge sge = piece(&a, 0, 100);
+    memset(a.memory, 'x', 100);
+    CHECK(receive(&b, 1, 1000, 200) == 0);
+    CHECK(post(&a, IBV_WR_SEND, IBV_SEND_SIGNALED, &sge, NULL, 0) == 0);
+    struct ibv_wc wc = polled(b.cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV && wc.byte_len == 100);
+    CHECK(wc.wr_id == 1 && wc.qp_num == b.id->qp->qp_num && wc.wc_flags == 0);
+    CHECK(memcmp(b.memory + 1000, a.memory, 100) == 0);
+    wc = polled(a.cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_SEND && wc.wr_id == 7);
+    /* Immediate data with a message, and with a write, which takes a receive. */
+    CHECK(receive(&b, 2, 2000, 200) == 0 && receive(&b, 3, 3000, 200) == 0);
+    CHECK(post(&a, IBV_WR_SEND_WITH_IMM, 0, &sge, NULL, 0) == 0);
+    CHECK(post(&a, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, &sge, &b, 5000) == 0);
+    wc = polled(b.cq);
+    CHECK(wc.wr_id == 2 && wc.opcode == IBV_WC_RECV && wc.wc_flags == IBV_WC_WITH_IMM);
+    CHECK(ntohl(wc.imm_data) == 0x01020304 && wc.byte_len == 100);
+    wc = polled(b.cq);
+    CHECK(wc.wr_id == 3 && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.byte_len == 100);
+    CHECK(wc.wc_flags == IBV_WC_WITH_IMM && ntohl(wc.imm_data) == 0x01020304);
+    CHECK(memcmp(b.memory + 5000, a.memory, 100) == 0);
+    wc = polled(a.cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RDMA_WRITE);
+    /* A read, both atomics, an inline message whose memory may change at once. */
+    memset(b.memory + 7000, 'y', 300);
+    sge = piece(&a, 8000, 300);
+    CHECK(post(&a, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, &b, 7000) == 0);
+    wc = polled(a.cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RDMA_READ && wc.byte_len == 300);
+    CHECK(memcmp(a.memory + 8000, b.memory + 7000, 300) == 0);
+    uint64_t *word = (uint64_t *)(b.memory + 64), *old = (uint64_t *)(a.memory + 64);
+    *word = 5;
+    sge = piece(&a, 64, 8);
+    CHECK(post(&a, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED, &sge, &b, 64) == 0);
+    wc = polled(a.cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_COMP_SWAP && *old == 5 && *word == 99);
+    CHECK(post(&a, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED, &sge, &b, 64) == 0);
+    wc = polled(a.cq);
+    CHECK(wc.opcode == IBV_WC_FETCH_ADD && *old == 99 && *word == 104);
+    CHECK(receive(&b, 4, 9000, 64) == 0);
+    char text[32] = "as it was";
+    struct ibv_sge copied = {(uintptr_t)text, sizeof text, 0};
+    CHECK(post(&a, IBV_WR_SEND, IBV_SEND_INLINE, &copied, NULL, 0) == 0);
+    strcpy(text, "changed");
+    wc = polled(b.cq);
+    CHECK(wc.wr_id == 4 && strcmp(b.memory + 9000, "as it was") == 0);
+    /* Work without a completion leaves none. */
+    CHECK(empty(a.cq) && empty(b.cq));
+    disconnected(&a, &b);
+}
+
+/* What a peer refuses is reported to the one that asked, and flushes what is behind it. */
+static void faults(void)
+{
+    for (int round = 0; round < 4; round++) {
+        struct side a, b;
+        connected(&a, &b);
+        struct ibv_sge sge = piece(&a, 0, 8);
+        struct ibv_mr *foreign = NULL;
+        struct ibv_pd *other = ibv_alloc_pd(b.id->verbs);
+        uint64_t at = 0;
+        struct side named = b;
+        struct ibv_mr wrong = *b.mr;
+        named.mr = &wrong;
+        int opcode = round == 1 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+        if (round == 0)
+            wrong.rkey ^= 0x5555;
+        if (round == 2)
+            at = BYTES - 4;
+        if (round == 1 || round == 3) {
+            /* Memory of another domain. */
+            foreign = ibv_reg_mr(other, b.memory, BYTES,
+                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                     IBV_ACCESS_REMOTE_READ);
+            CHECK(foreign);
+            wrong.rkey = foreign->rkey;
+        }
+        CHECK(receive(&a, 9, 100, 8) == 0);
+        CHECK(post(&a, opcode, IBV_SEND_SIGNALED, &sge, &named, at) == 0);
+        post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &b, 0);
+        struct ibv_wc wc = polled(a.cq);
+        CHECK(wc.status == IBV_WC_REM_ACCESS_ERR && wc.wr_id == 7);
+        wc = polled(a.cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+        wc = polled(a.cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+        expect(a.channel, RDMA_CM_EVENT_DISCONNECTED);
+        expect(b.channel, RDMA_CM_EVENT_DISCONNECTED);
+        CHECK(a.id->qp->state == IBV_QPS_ERR);
+        /* A pair in error flushes what is posted to it. */
+        CHECK(post(&a, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+        CHECK(polled(a.cq).status == IBV_WC_WR_FLUSH_ERR);
+        CHECK(receive(&a, 11, 0, 8) == 0);
+        wc = polled(a.cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 11);
+        struct ibv_async_event event;
+        CHECK(ibv_get_async_event(b.id->verbs, &event) == 0);
+        CHECK(event.event_type == IBV_EVENT_QP_ACCESS_ERR && event.element.qp == b.id->qp);
+        ibv_ack_async_event(&event);
+        if (foreign)
+            CHECK(ibv_dereg_mr(foreign) == 0);
+        CHECK(ibv_dealloc_pd(other) == 0);
+        release(&a);
+        release(&b);
+        rdma_destroy_event_channel(a.channel);
+        rdma_destroy_event_channel(b.channel);
+    }
+    /* This side's own memory: refused in its place. */
+    struct side a, b;
+    connected(&a, &b);
+    struct ibv_sge sge = piece(&a, 0, 8);
+    sge.lkey ^= 0x1111;
+    CHECK(post(&a, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+    CHECK(polled(a.cq).status == IBV_WC_LOC_PROT_ERR);
+    expect(a.channel, RDMA_CM_EVENT_DISCONNECTED);
+    expect(b.channel, RDMA_CM_EVENT_DISCONNECTED);
+    release(&a);
+    release(&b);
+}
+
+/* Requests for events: one for each, solicited or any, none lost, none too many. */
+static void events(void)
+{
+    struct side a, b;
+    connected(&a, &b);
+    struct ibv_sge sge = piece(&a, 0, 8);
+    struct pollfd ready = {b.completions->fd, POLLIN, 0};
+    struct ibv_cq *cq;
+    void *context;
+    fcntl(b.completions->fd, F_SETFL, fcntl(b.completions->fd, F_GETFL) | O_NONBLOCK);
+    CHECK(ibv_get_cq_event(b.completions, &cq, &context) == -1 && errno == EAGAIN);
+    for (int i = 0; i < 8; i++)
+        CHECK(receive(&b, i, 64 * i, 64) == 0);
+    CHECK(ibv_req_notify_cq(b.cq, 1) == 0);
+    CHECK(post(&a, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+    CHECK(poll(&ready, 1, 100) == 0);
+    CHECK(post(&a, IBV_WR_SEND, IBV_SEND_SOLICITED, &sge, NULL, 0) == 0);
+    CHECK(poll(&ready, 1, 5000) == 1);
+    CHECK(ibv_get_cq_event(b.completions, &cq, &context) == 0);
+    CHECK(cq == b.cq && context == &b);
+    ibv_ack_cq_events(cq, 1);
+    CHECK(post(&a, IBV_WR_SEND, IBV_SEND_SOLICITED, &sge, NULL, 0) == 0);
+    CHECK(poll(&ready, 1, 100) == 0);
+    for (int i = 0; i < 3; i++)
+        polled(b.cq);
+    /* One event for two completions. */
+    CHECK(ibv_req_notify_cq(b.cq, 0) == 0);
+    CHECK(post(&a, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+    CHECK(post(&a, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+    CHECK(poll(&ready, 1, 5000) == 1);
+    CHECK(ibv_get_cq_event(b.completions, &cq, &context) == 0);
+    polled(b.cq);
+    polled(b.cq);
+    CHECK(poll(&ready, 1, 100) == 0);
+    ibv_ack_cq_events(cq, 1);
+    disconnected(&a, &b);
+}
+
+/* Send queues: slots are taken until their completions are polled. */
+static void slots(void)
+{
+    struct side a, b;
+    connected(&a, &b);
+    struct ibv_sge sge = piece(&a, 0, 8);
+    for (int i = 0; i < 16; i++)
+        CHECK(post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &b, 0) == 0);
+    CHECK(post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &b, 0) == ENOMEM);
+    CHECK(polled(a.cq).status == IBV_WC_SUCCESS);
+    CHECK(post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &b, 0) == 0);
+    for (int i = 0; i < 16; i++)
+        CHECK(polled(a.cq).status == IBV_WC_SUCCESS);
+    for (int i = 0; i < 16; i++)
+        CHECK(receive(&b, i, 0, 8) == 0);
+    CHECK(receive(&b, 16, 0, 8) == ENOMEM);
+    /* Those without completions free their slots by themselves. */
+    for (int i = 0; i < 1000; i++)
+        while (post(&a, IBV_WR_RDMA_WRITE, 0, &sge, &b, 0) != 0)
+            CHECK(empty(a.cq));
+    CHECK(post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &b, 0) == 0);
+    CHECK(polled(a.cq).status == IBV_WC_SUCCESS && empty(a.cq));
+    disconnected(&a, &b);
+}
+
+/* Bad arguments are refused, each with its number. */
+static void misuse(void)
+{
+    int count;
+    struct ibv_device **list = ibv_get_device_list(&count);
+    CHECK(list && count == 1 && !list[1]);
+    CHECK(strcmp(ibv_get_device_name(list[0]), "sidecore0") == 0);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    CHECK(context);
+    ibv_free_device_list(list);
+    CHECK(!ibv_open_device(NULL) && errno == EINVAL);
+    CHECK(!ibv_alloc_pd(NULL) && errno == EINVAL);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    CHECK(ibv_close_device(context) == -1 && errno == EBUSY);
+    char memory[64];
+    CHECK(!ibv_reg_mr(NULL, memory, 64, 0) && errno == EINVAL);
+    CHECK(!ibv_reg_mr(pd, memory, 64, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL);
+    CHECK(!ibv_reg_mr(pd, memory, SIZE_MAX, 0) && errno == EINVAL);
+    CHECK(ibv_dereg_mr(NULL) == EINVAL && ibv_dealloc_pd(NULL) == EINVAL);
+    CHECK(!ibv_create_cq(context, 0, NULL, NULL, 0) && errno == EINVAL);
+    CHECK(!ibv_create_cq(context, 10, NULL, NULL, 7) && errno == EINVAL);
+    CHECK(ibv_destroy_cq(NULL) == EINVAL && ibv_destroy_qp(NULL) == EINVAL);
+    struct ibv_cq *cq = ibv_create_cq(context, 10, NULL, NULL, 0);
+    CHECK(cq && empty(cq));
+    struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD,
+                                    .cap = {.max_send_wr = 1, .max_recv_wr = 1}};
+    CHECK(!ibv_create_qp(pd, &attr) && errno == EOPNOTSUPP);
+    attr.qp_type = IBV_QPT_RC;
+    attr.cap.max_send_sge = 100;
+    CHECK(!ibv_create_qp(pd, &attr) && errno == EINVAL);
+    attr.cap.max_send_sge = 1;
+    attr.recv_cq = NULL;
+    CHECK(!ibv_create_qp(pd, &attr) && errno == EINVAL);
+    attr.recv_cq = cq;
+    struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+    CHECK(qp && qp->state == IBV_QPS_RESET && !ibv_qp_to_qp_ex(qp));
+    struct ibv_send_wr send = {.opcode = IBV_WR_SEND}, *bad_send;
+    struct ibv_recv_wr receive = {.num_sge = -1}, *bad_receive;
+    CHECK(ibv_post_send(qp, &send, &bad_send) == EINVAL && bad_send == &send);
+    CHECK(ibv_post_recv(qp, &receive, &bad_receive) == EINVAL && bad_receive == &receive);
+    struct ibv_qp_attr state = {.qp_state = IBV_QPS_INIT};
+    CHECK(ibv_modify_qp(qp, &state, IBV_QP_STATE) == 0 && qp->state == IBV_QPS_INIT);
+    state.qp_state = IBV_QPS_RTR;
+    CHECK(ibv_modify_qp(qp, &state, IBV_QP_STATE) == EOPNOTSUPP);
+    CHECK(!ibv_create_ah(pd, NULL) && errno == EOPNOTSUPP);
+    CHECK(ibv_destroy_cq(cq) == EBUSY && ibv_dealloc_pd(pd) == EBUSY);
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+    struct rdma_cm_id *id;
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP) == -1 && errno == EOPNOTSUPP);
+    CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_listen(id, 1) == -1 && errno == EINVAL);
+    CHECK(rdma_connect(id, NULL) == -1 && errno == EINVAL);
+    CHECK(rdma_accept(id, NULL) == -1 && errno == EINVAL);
+    CHECK(rdma_disconnect(id) == -1 && errno == EINVAL);
+    CHECK(rdma_destroy_id(NULL) == -1 && rdma_bind_addr(id, NULL) == -1);
+    struct sockaddr_in far = loopback(1);
+    far.sin_addr.s_addr = inet_addr("203.0.113.9");
+    CHECK(rdma_bind_addr(id, (struct sockaddr *)&far) == -1 && errno == EADDRNOTAVAIL);
+    CHECK(rdma_destroy_id(id) == 0);
+    /* A port that nothing listens at. */
+    id = resolved(channel, 1);
+    CHECK(rdma_create_qp(id, pd, &attr) == -1);
+    attr.send_cq = attr.recv_cq = NULL;
+    CHECK(rdma_create_qp(id, pd, &attr) == 0);
+    CHECK(rdma_connect(id, NULL) == 0);
+    struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_REJECTED);
+    CHECK(event->status == -ECONNREFUSED && rdma_ack_cm_event(event) == 0);
+    rdma_destroy_ep(id);
+    rdma_destroy_event_channel(channel);
+    CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+}
+
+static long resident_kib(void)
+{
+    long pages, resident;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%ld %ld", &pages, &resident) == 2);
+    fclose(file);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static int descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 4096; fd++)
+        count += fcntl(fd, F_GETFD) != -1;
+    return count;
+}
+
+/* Objects that are created and destroyed leave nothing. */
+static void leaks(void)
+{
+    struct side a, b;
+    struct ibv_context *context;
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    int rounds = 10000;
+    char *memory = malloc(4096);
+    long before = 0;
+    int open = 0;
+    for (int i = 0; i < rounds; i++) {
+        context = ibv_open_device(list[0]);
+        struct ibv_pd *pd = ibv_alloc_pd(context);
+        struct ibv_mr *mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
+        struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+        struct ibv_cq *cq = ibv_create_cq(context, 10, NULL, channel, 0);
+        struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+                                        .cap = {.max_send_wr = 10, .max_recv_wr = 10}};
+        struct ibv_srq_init_attr shared = {.attr = {.max_wr = 10}};
+        struct ibv_srq *srq = ibv_create_srq(pd, &shared);
+        attr.srq = srq;
+        struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+        CHECK(context && pd && mr && channel && cq && srq && qp);
+        CHECK(ibv_destroy_srq(srq) == EBUSY);
+        CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq) && !ibv_destroy_cq(cq));
+        CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
+        CHECK(!ibv_close_device(context));
+        /* Connections, too; the first ones warm everything up. */
+        if (i % 50 == 0) {
+            connected(&a, &b);
+            disconnected(&a, &b);
+        }
+        if (i == rounds / 10) {
+            before = resident_kib();
+            open = descriptors();
+        }
+    }
+    CHECK(resident_kib() < before + 4096);
+    CHECK(descriptors() <= open + 2);
+    free(memory);
+    ibv_free_device_list(list);
+}
+
+/* A million regions, paid for as they come. */
+static void regions(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    int count = 1000000;
+    struct ibv_mr **all = malloc(count * sizeof *all);
+    char *memory = malloc(4096);
+    CHECK(resident_kib() < 64 * 1024);
+    for (int i = 0; i < count; i++) {
+        all[i] = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
+        CHECK(all[i]);
+    }
+    for (int i = 0; i < count; i++)
+        CHECK(ibv_dereg_mr(all[i]) == 0);
+    CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+}
+
+/* A peer that is killed: its work and its connection end at once. */
+static void killed(void)
+{
+    int ports[2], port;
+    CHECK(pipe(ports) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
+    struct side side;
+    memset(&side, 0, sizeof side);
+    if (child == 0) {
+        struct rdma_event_channel *channel = rdma_create_event_channel();
+        listening(channel, &port);
+        CHECK(write(ports[1], &port, sizeof port) == sizeof port);
+        struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+        prepare(&side, event->id, 0);
+        CHECK(rdma_accept(side.id, &param) == 0);
+        for (;;)
+            pause();
+    }
+    side.channel = rdma_create_event_channel();
+    CHECK(read(ports[0], &port, sizeof port) == sizeof port);
+    prepare(&side, resolved(side.channel, port), 0);
+    CHECK(receive(&side, 3, 0, 64) == 0);
+    CHECK(rdma_connect(side.id, &param) == 0);
+    expect(side.channel, RDMA_CM_EVENT_ESTABLISHED);
+    struct timespec begun, ended;
+    CHECK(ibv_req_notify_cq(side.cq, 0) == 0);
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    struct ibv_cq *cq;
+    void *context;
+    CHECK(ibv_get_cq_event(side.completions, &cq, &context) == 0);
+    ibv_ack_cq_events(cq, 1);
+    struct ibv_wc wc = polled(side.cq);
+    CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 3);
+    expect(side.channel, RDMA_CM_EVENT_DISCONNECTED);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    /* Far below any time limit of a connection. */
+    CHECK(ended.tv_sec - begun.tv_sec < 4);
+    release(&side);
+}
+
+/* Many connections of two processes, on one queue each; every one of them works. */
+static void many(void)
+{
+    enum { COUNT = 1000 };
+    int ports[2], port;
+    CHECK(pipe(ports) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
+    struct rdma_cm_id *listener = NULL, **ids = calloc(COUNT, sizeof *ids);
+    struct rdma_cm_event *event;
+    struct ibv_pd *pd = NULL;
+    struct ibv_cq *cq = NULL;
+    struct ibv_mr *mr = NULL;
+    static uint64_t words[COUNT];
+    if (child == 0) {
+        listener = listening(channel, &port);
+        CHECK(write(ports[1], &port, sizeof port) == sizeof port);
+    } else {
+        CHECK(read(ports[0], &port, sizeof port) == sizeof port);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        if (child == 0) {
+            event = next_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+            ids[i] = event->id;
+            rdma_ack_cm_event(event);
+        } else {
+            ids[i] = resolved(channel, port);
+        }
+        if (!pd) {
+            pd = ibv_alloc_pd(ids[i]->verbs);
+            cq = ibv_create_cq(ids[i]->verbs, 2 * COUNT, NULL, NULL, 0);
+            mr = ibv_reg_mr(pd, words, sizeof words, IBV_ACCESS_LOCAL_WRITE);
+        }
+        struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+                                        .cap = {.max_send_wr = 2, .max_recv_wr = 2,
+                                                .max_send_sge = 1, .max_recv_sge = 1}};
+        CHECK(rdma_create_qp(ids[i], pd, &attr) == 0);
+        CHECK(rdma_post_recv(ids[i], NULL, &words[i], 8, mr) == 0);
+        if (child == 0)
+            CHECK(rdma_accept(ids[i], &param) == 0);
+        else
+            CHECK(rdma_connect(ids[i], &param) == 0);
+        expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+    }
+    if (child != 0)
+        for (uint64_t i = 0; i < COUNT; i++) {
+            struct ibv_sge sge = {(uintptr_t)&i, 8, 0};
+            CHECK(rdma_post_sendv(ids[i], NULL, &sge, 1, IBV_SEND_INLINE) == 0);
+        }
+    for (int i = 0; i < COUNT; i++) {
+        struct ibv_wc wc = polled(cq);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV);
+    }
+    if (child == 0)
+        for (uint64_t i = 0; i < COUNT; i++) {
+            CHECK(words[i] == i);
+            struct ibv_sge sge = {(uintptr_t)&words[i], 8, 0};
+            CHECK(rdma_post_sendv(ids[i], NULL, &sge, 1, IBV_SEND_INLINE) == 0);
+        }
+    for (int i = 0; i < COUNT; i++) {
+        if (child != 0)
+            CHECK(words[i] == (uint64_t)i && rdma_disconnect(ids[i]) == 0);
+        expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        rdma_destroy_qp(ids[i]);
+        CHECK(rdma_destroy_id(ids[i]) == 0);
+    }
+    CHECK(!ibv_destroy_cq(cq) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
+    if (child == 0) {
+        CHECK(rdma_destroy_id(listener) == 0);
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static unsigned random_state;
+
+static unsigned draw(unsigned below)
+{
+    random_state = random_state * 1664525 + 1013904223;
+    return (random_state >> 8) % below;
+}
+
+/* Random operations against a model of both memories; completions come in order. */
+static void sequence(void)
+{
+    struct side a, b;
+    static char model[BYTES];
+    connected(&a, &b);
+    for (unsigned round = 0; round < 3000; round++) {
+        unsigned bytes = 1 + draw(draw(4) ? 300 : 20000), at = draw(BYTES - bytes);
+        unsigned from = draw(BYTES - bytes), kind = draw(4);
+        struct ibv_sge sge = piece(&a, from, bytes);
+        for (unsigned i = 0; i < bytes; i += 1 + bytes / 8)
+            a.memory[from + i] = draw(256);
+        if (kind == 0) {
+            CHECK(receive(&b, round, at, bytes) == 0);
+            CHECK(post(&a, IBV_WR_SEND, IBV_SEND_SIGNALED, &sge, NULL, 0) == 0);
+            struct ibv_wc wc = polled(b.cq);
+            CHECK(wc.wr_id == round && wc.byte_len == bytes && wc.status == IBV_WC_SUCCESS);
+            memcpy(model + at, a.memory + from, bytes);
+        } else if (kind == 1) {
+            CHECK(post(&a, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, &b, at) == 0);
+        } else {
+            CHECK(post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &b, at) == 0);
+            memcpy(model + at, a.memory + from, bytes);
+        }
+        struct ibv_wc wc = polled(a.cq);
+        CHECK(wc.status == IBV_WC_SUCCESS);
+        /* A completed write is placed: its completion says so. */
+        CHECK(memcmp(b.memory + at, model + at, bytes) == 0);
+        if (kind == 1)
+            CHECK(memcmp(a.memory + from, model + at, bytes) == 0);
+    }
+    CHECK(memcmp(b.memory, model, BYTES) == 0);
+    disconnected(&a, &b);
+}
+
+struct worker {
+    struct side *a, *b;
+    unsigned index;
+};
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    struct ibv_sge sge = piece(worker->a, 64 * worker->index, 8);
+    for (unsigned i = 0; i < 2000; i++)
+        while (post(worker->a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, worker->b, 0))
+            sched_yield();
+    return NULL;
+}
+
+/* Several threads post to one pair while another one polls. */
+static void threads(void)
+{
+    struct side a, b;
+    pthread_t threads[4];
+    struct worker workers[4];
+    connected(&a, &b);
+    for (unsigned i = 0; i < 4; i++) {
+        workers[i] = (struct worker){&a, &b, i};
+        CHECK(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
+    }
+    for (unsigned i = 0; i < 4 * 2000; i++)
+        CHECK(polled(a.cq).status == IBV_WC_SUCCESS);
+    for (unsigned i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    CHECK(empty(a.cq));
+    disconnected(&a, &b);
+}
+
+int main(int count, char **arguments)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } tests[] = {
+        {"operations", operations}, {"faults", faults},   {"events", events},
+        {"slots", slots},           {"misuse", misuse},   {"leaks", leaks},
+        {"regions", regions},       {"killed", killed},   {"many", many},
+        {"sequence", sequence},     {"threads", threads},
+    };
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        if (count == 2 && strcmp(arguments[1], tests[i].name) == 0) {
+            tests[i].run();
+            puts("right");
+            return 0;
+        }
+    return 2;
+}
