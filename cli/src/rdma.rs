@@ -1,4 +1,7 @@
-//! `sidecore rdma`: rping's exchange over a kernel's TCP socket, or over a running stack.
+//! `sidecore rdma`: rping's exchange over a kernel's TCP socket, or over a running stack; programs on
+//! libibverbs.
+
+mod run;
 
 use crate::signals;
 use crate::{Outcome, output, run_each};
@@ -19,6 +22,8 @@ pub(crate) enum Command {
     Ping(Ping),
     /// Answer clients, of Linux's rping too, until a signal.
     Serve(Serve),
+    /// Run a program on libibverbs and librdmacm without a kernel module.
+    Run(run::Args),
 }
 
 #[derive(clap::Args)]
@@ -77,7 +82,7 @@ pub(crate) struct Serve {
 
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
-        run_each!(self; Ping Serve)
+        run_each!(self; Ping Serve Run)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Symbols of the library and their versions, from the table `src/symbols`.
 //!
-//! rustc's own list of exported symbols has no versions, and a symbol in it cannot get one: so each
-//! symbol is a jump in assembly, which that list does not name, and a version script of its own names
-//! them. The linker must accept two scripts, as rustc's default one (lld) does.
+//! rustc's own list of exported symbols has no versions, and a symbol in it cannot get one: so
+//! each symbol is a jump in assembly, which that list does not name, and a version script of its
+//! own names them. The linker must accept two scripts, as rustc's default one (lld) does.
 
 use std::fmt::Write;
 use std::path::Path;

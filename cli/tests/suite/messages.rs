@@ -116,6 +116,7 @@ fn the_program_alone_works_or_names_the_package() {
     let cases = [
         ("offload run -- /bin/true", Some(2), "package `sidecore`"),
         ("phylo beagle -- /bin/true", Some(2), "package `sidecore`"),
+        ("rdma run -- /bin/true", Some(2), "package `sidecore`"),
         ("spe env", Some(0), "package `sidecore`"),
         (
             "net run --loopback -- /bin/true",

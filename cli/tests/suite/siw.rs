@@ -95,8 +95,8 @@ fn linux_tools_and_our_ends_understand_one_another() {
 }
 
 mod rdma {
-    //! `rdma serve` and `rdma ping`, from the outside: silent connections block no other client,
-    //! and a signal ends the server.
+    //! `rdma serve`, `rdma ping` and `rdma run`, from the outside: silent connections block no other
+    //! client, a signal ends the server, and Debian's rping is a peer of both.
 
     // A test's helpers may fail it too.
     #![allow(clippy::unwrap_used)]
@@ -150,5 +150,90 @@ mod rdma {
         };
         assert_eq!(status.code(), Some(0));
         drop(mute);
+    }
+
+    /// A program under `rdma run`.
+    fn run(program: &[&str]) -> Command {
+        let own = std::env::current_exe().unwrap();
+        let mut command = Command::new("timeout");
+        command
+            .args(["300", env!("CARGO_BIN_EXE_sidecore"), "rdma", "run", "--"])
+            .args(program)
+            .env(
+                "SIDECORE_VERBS_LIBRARY",
+                own.with_file_name("libsidecore_verbs.so"),
+            );
+        command
+    }
+
+    fn has_rping() -> bool {
+        let found = Command::new("rping").arg("-h").output().is_ok();
+        if !found {
+            eprintln!("skipped: rping is not installed (Debian: rdmacm-utils; scripts/setup)");
+        }
+        found
+    }
+
+    #[test]
+    fn rping_is_served_by_ours() {
+        if !has_rping() {
+            return;
+        }
+        let child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+            .args(["rdma", "serve", "127.0.0.1:0", "--clients", "1"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut serving = Serving(child);
+        let mut said = BufReader::new(serving.0.stdout.take().unwrap());
+        let mut ready = String::new();
+        said.read_line(&mut ready).unwrap();
+        let port = ready.trim().rsplit(':').next().unwrap().to_owned();
+        let client = [
+            "rping",
+            "-c",
+            "-a",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-V",
+            "-C",
+            "20",
+        ];
+        let output = run(&client).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        let mut served = String::new();
+        said.read_line(&mut served).unwrap();
+        assert!(served.contains("20 rounds"), "{served}");
+    }
+
+    #[test]
+    fn rping_serves_ours() {
+        if !has_rping() {
+            return;
+        }
+        // A port that was free a moment ago.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        drop(free);
+        let port = address.rsplit(':').next().unwrap();
+        let server = ["rping", "-s", "-a", "127.0.0.1", "-p", port, "-C", "20"];
+        let mut serving = Serving(run(&server).spawn().unwrap());
+        let begun = Instant::now();
+        let output = loop {
+            let output = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+                .args(["rdma", "ping", &address, "--rounds", "20", "--peer-to-peer"])
+                .output()
+                .unwrap();
+            // Refused until it listens.
+            if output.status.success() || begun.elapsed() > Duration::from_secs(60) {
+                break output;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        serving.0.wait().unwrap();
     }
 }

@@ -9,6 +9,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// A library that comes with the program.
@@ -153,6 +154,108 @@ pub fn for_glibc(library: PathBuf) -> PathBuf {
     path.into()
 }
 
+/// A folder that has a library under other names, as the dynamic linker looks for them: one of this
+/// user's, in `$XDG_RUNTIME_DIR` or the temporary folder, which stays for later programs.
+///
+/// # Errors
+/// It cannot be made, or is another user's.
+pub fn under_names(library: &Path, names: &[&str]) -> io::Result<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let place = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let place = place.filter(|place| place.is_dir());
+    // A library of another place has a folder of its own: several versions may be in use.
+    let path = library.as_os_str().as_encoded_bytes();
+    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let folder = place.unwrap_or_else(std::env::temp_dir);
+    let folder = folder.join(format!("sidecore-libraries-{user}-{hash:016x}"));
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Anyone may have made a folder of this name in the temporary one: its links would be loaded.
+    let found = std::fs::symlink_metadata(&folder)?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
+        let text = format!("{} is not this user's alone", folder.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    for name in names {
+        let link = folder.join(name);
+        if std::fs::read_link(&link).is_ok_and(|target| target == library) {
+            continue;
+        }
+        // Renamed into place: another program may be starting at the same time.
+        let new = folder.join(format!("{name}.{}", std::process::id()));
+        std::fs::remove_file(&new).ok();
+        symlink(library, &new)?;
+        std::fs::rename(&new, &link)?;
+    }
+    Ok(folder)
+}
+
+/// Whether a program loads libraries that its starter chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reach {
+    /// It does, or is a script, or is not found.
+    Reached,
+    /// It loads none.
+    Static,
+    /// It runs as another user or group, and ignores the variables of the dynamic linker.
+    Privileged,
+}
+
+/// Looks at a program, by its path or its name.
+#[must_use]
+pub fn reach(program: &Path) -> Reach {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = match program.components().count() {
+        1 if !program.as_os_str().as_encoded_bytes().contains(&b'/') => {
+            let mut all = std::env::split_paths(&path).map(|folder| folder.join(program));
+            all.find(|place| place.is_file())
+        }
+        _ => Some(program.to_path_buf()),
+    };
+    let opened = found.and_then(|place| std::fs::File::open(place).ok());
+    let Some(file) = opened else {
+        return Reach::Reached;
+    };
+    let other = file.metadata().is_ok_and(|found| {
+        let sets_user = found.mode() & 0o4000 != 0;
+        let sets_group = found.mode() & 0o2000 != 0;
+        sets_user && found.uid() != rustix::process::getuid().as_raw()
+            || sets_group && found.gid() != rustix::process::getgid().as_raw()
+    });
+    if other {
+        return Reach::Privileged;
+    }
+    match has_interpreter(&file) {
+        Some(false) => Reach::Static,
+        _ => Reach::Reached,
+    }
+}
+
+/// True if an ELF program of 64 bits names a dynamic linker; none if it is something else.
+fn has_interpreter(file: &std::fs::File) -> Option<bool> {
+    // elf(5): `e_phoff` at 32, `e_phentsize` at 54, `e_phnum` at 56; `p_type` is first, PT_INTERP
+    // 3.
+    let mut head = [0; 64];
+    file.read_exact_at(&mut head, 0).ok()?;
+    if &head[..5] != b"\x7fELF\x02" {
+        return None;
+    }
+    let word = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+    let offset = u64::from_le_bytes(head[32..40].try_into().ok()?);
+    let mut kinds = (0..word(56)).filter_map(|index| {
+        let mut kind = [0; 4];
+        let at = offset.checked_add(u64::from(index) * u64::from(word(54)))?;
+        file.read_exact_at(&mut kind, at).ok()?;
+        Some(u32::from_le_bytes(kind))
+    });
+    Some(kinds.any(|kind| kind == 3))
+}
+
 /// The dynamic linker's variable.
 pub const PRELOAD: &str = "LD_PRELOAD";
 /// Next to the program, and in cargo's folder for dependencies.
@@ -166,6 +269,48 @@ const PACKAGED: &str = "/usr/lib/sidecore";
 mod tests {
     use super::*;
     use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn links_are_made_once_and_follow_the_library() {
+        let folder = std::env::temp_dir().join(format!("names-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let library = folder.join("library.so");
+        let made = under_names(&library, &["liba.so.1", "libb.so.1"]).unwrap();
+        assert_eq!(under_names(&library, &["liba.so.1"]).unwrap(), made);
+        for name in ["liba.so.1", "libb.so.1"] {
+            assert_eq!(std::fs::read_link(made.join(name)).unwrap(), library);
+        }
+        let other = under_names(&folder.join("other.so"), &["liba.so.1"]).unwrap();
+        assert_ne!(other, made);
+        // A folder that others may write to is not used.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&made, mode).unwrap();
+        let refused = under_names(&library, &["liba.so.1"]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        for one in [folder, made, other] {
+            std::fs::remove_dir_all(one).unwrap();
+        }
+    }
+
+    #[test]
+    fn programs_that_load_no_libraries_are_told_apart() {
+        let folder = std::env::temp_dir().join(format!("reach-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let program = folder.join("program");
+        // An ELF file of one program header: a segment to load, or the dynamic linker's name.
+        for (kind, expected) in [(1_u32, Reach::Static), (3, Reach::Reached)] {
+            let mut bytes = vec![0; 64 + 56];
+            bytes[..5].copy_from_slice(b"\x7fELF\x02");
+            (bytes[32], bytes[54], bytes[56]) = (64, 56, 1);
+            bytes[64..68].copy_from_slice(&kind.to_le_bytes());
+            std::fs::write(&program, bytes).unwrap();
+            assert_eq!(reach(&program), expected);
+        }
+        std::fs::write(&program, "#!/bin/sh\n").unwrap();
+        assert_eq!(reach(&program), Reach::Reached);
+        assert_eq!(reach(&folder.join("nowhere")), Reach::Reached);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn a_stale_copy_is_passed_over() {

@@ -25,7 +25,7 @@ fn depths_of_reads_are_agreed_on_and_kept() {
         ..Options::default()
     };
     let mut both = opened(ours, theirs, BYTES);
-    assert_eq!([both[0].pair.ord(), both[1].pair.ord()], [3, 2]);
+    assert_eq!([both[0].pair.depths().0, both[1].pair.depths().0], [3, 2]);
     let [a, b] = &mut both;
     let remote = Remote {
         stag: b.stag,

@@ -541,7 +541,7 @@ fn a_bad_peer_leaves_other_pairs_of_the_domain_alone() {
         base: 0,
         bytes: 200,
         access: all(),
-        pair: Some(b.pair.id()),
+        pair: Some(PairId(2)),
     };
     let mine = b.domain.register(mine).expect("room");
     // A wrong guess; its own pair ends.

@@ -148,7 +148,9 @@ impl Adapter {
         rights: Access,
     ) -> Result<Option<*mut u8>, Fault> {
         let (offset, bytes) = (piece.offset, piece.bytes.into());
-        let (region, at) = self.domain.check(owner, piece.stag, offset, bytes, rights)?;
+        let (region, at) = self
+            .domain
+            .check(owner, piece.stag, offset, bytes, rights)?;
         Ok(self.memory.address(region, at))
     }
 

@@ -35,7 +35,8 @@ pub use sidecore_rdma_wire::{
     Remote, Setup, Stag, State, Status, Work,
 };
 pub use sidecore_rdma_wire::{
-    DomainFull, MESSAGE_BYTES_MAX, PIECES_MAX, PairId, PostError, RECEIVES_MAX, SHARED_QUEUES_MAX, SharedId, StartFault,
+    DomainFull, MESSAGE_BYTES_MAX, PIECES_MAX, PairId, PostError, RECEIVES_MAX, SHARED_QUEUES_MAX,
+    SharedId, StartFault,
 };
 pub(crate) use stream::StackStream;
 pub use stream::{Sent, Stream};

@@ -1,8 +1,8 @@
 //! Layouts and numbers of libibverbs' interface, as of rdma-core 44 (its installed headers and
 //! manual pages are the source; `tests/layout.rs` compares them).
 //!
-//! Must stay true: every type here is `repr(C)` and as long as the header's. Calls that this library
-//! does not have are empty pointers, which the interface's own inline functions refuse.
+//! Must stay true: every type here is `repr(C)` and as long as the header's. Calls that this
+//! library does not have are empty pointers, which the interface's own inline functions refuse.
 
 #![allow(non_snake_case)] // the interface's own names
 

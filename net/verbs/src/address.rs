@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 pub(crate) fn read(address: *const Address) -> Option<SocketAddr> {
     // SAFETY: NULL, or an address whose family says how long it is, as the interface demands.
     unsafe {
-        let family = c_int::from((*address.cast::<libc::sockaddr>().as_ref()?).sa_family);
+        let family = c_int::from(address.cast::<libc::sockaddr>().as_ref()?.sa_family);
         match family {
             libc::AF_INET => {
                 let four = address.cast::<libc::sockaddr_in>().read_unaligned();
@@ -145,7 +145,8 @@ pub(crate) unsafe extern "C" fn get_info(
     hints: *const rdma_addrinfo,
     out: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: strings or NULL, hints or NULL, a place for a pointer, as rdma_getaddrinfo(3) demands.
+    // SAFETY: strings or NULL, hints or NULL, a place for a pointer, as rdma_getaddrinfo(3)
+    // demands.
     unsafe {
         let hints = hints.as_ref().copied().unwrap_or_else(zeroed);
         if out.is_null() || node.is_null() && service.is_null() && hints.ai_src_len == 0 {

@@ -99,7 +99,7 @@ impl Core {
         let depths = self
             .device
             .pair(connection)
-            .and_then(|pair| pair.peer_depths());
+            .and_then(|pair| pair.depths().1);
         let least = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
         // What the peer serves is what this side may have outstanding, and the other way round.
         let asked = depths.map_or((0, 0), |(ird, ord)| (least(ord), least(ird)));
@@ -157,7 +157,7 @@ impl Core {
         let depths = self
             .device
             .pair(connection)
-            .and_then(|pair| pair.peer_depths());
+            .and_then(|pair| pair.depths().1);
         let least = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
         let depths = depths.map_or((0, 0), |(ird, ord)| (least(ord), least(ird)));
         let local = self.device.addresses(connection).map(|both| both.0);

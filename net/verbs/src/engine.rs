@@ -1,10 +1,10 @@
 //! The lock around the state, and the thread that makes progress while the program does not.
 //!
-//! Verbs are one-sided: data arrives, and events are raised, without a call of the program. A thread
-//! sleeps on the device's descriptor for that. A program that polls makes progress itself, so that a
-//! message costs no switch of threads; then the thread looks away, and comes back every
-//! [`LEASE`] to see if the program still polls. If it finds data that lay there meanwhile (a program
-//! that waits for a change of its memory), it watches all the time for a while.
+//! Verbs are one-sided: data arrives, and events are raised, without a call of the program. A
+//! thread sleeps on the device's descriptor for that. A program that polls makes progress itself,
+//! so that a message costs no switch of threads; then the thread looks away, and comes back every
+//! [`LEASE`] to see if the program still polls. If it finds data that lay there meanwhile (a
+//! program that waits for a change of its memory), it watches all the time for a while.
 //!
 //! Must stay true: a queue with a requested event is watched; one lock, never held while waiting.
 
@@ -24,6 +24,8 @@ const LEASE: Duration = Duration::from_millis(1);
 const SLEEP: Duration = Duration::from_millis(500);
 /// Times for which it only watches after it came back too late, from the first to the longest.
 const WATCHES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
+/// Longest wait for the last bytes at the end of the process.
+const LAST: Duration = Duration::from_secs(1);
 /// Vain polls between two yields: some ten microseconds.
 const LOOKS_A_YIELD: u32 = 32;
 
@@ -79,6 +81,8 @@ impl Engine {
         let name = std::thread::Builder::new().name("sidecore-verbs".into());
         spawn_without_signals(name, move || engine.run(descriptor.as_ref()))?;
         *place = Some(engine);
+        // SAFETY: a function without arguments, of a library that is never unloaded.
+        unsafe { libc::atexit(send_the_rest) };
         Ok(engine)
     }
 
@@ -210,6 +214,24 @@ impl Engine {
         if !places[0].revents().is_empty() {
             rustix::io::read(self.bell.as_fd(), &mut [0; 8]).ok();
         }
+    }
+}
+
+/// At the end of the process: what was reported as sent is sent, as far as the peers read it.
+extern "C" fn send_the_rest() {
+    let begun = Instant::now();
+    let engine = ENGINE.try_lock().ok().and_then(|place| *place);
+    let Some(engine) = engine.filter(|engine| engine.process == std::process::id()) else {
+        return;
+    };
+    while begun.elapsed() < LAST {
+        // Another thread may have it for ever: a signal may have ended the program inside a call.
+        if let Ok(mut core) = engine.core.try_lock()
+            && core.is_drained()
+        {
+            return;
+        }
+        std::thread::yield_now();
     }
 }
 

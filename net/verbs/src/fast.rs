@@ -1,4 +1,4 @@
-//! Posting of work and receives, in both of the interface's ways.
+//! Posting of work and receives.
 //!
 //! A write that asks for a completion is confirmed by a read of no bytes behind it: its completion
 //! then says that the peer has placed the data, or has refused it, as verbs demand; TCP's taking of
@@ -6,41 +6,31 @@
 //! receive behind a write, unsolicited and without one ahead of a message.
 
 use crate::abi::*;
-use crate::pair::{QpObject, SendOp, qp_of};
+use crate::pair::{SendOp, qp_of};
 use crate::shared::srq_of;
 use crate::state::{Core, SOLICITED, flushed};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{
     Access, Atomic, MESSAGE_BYTES_MAX, Piece, Pieces, Post, PostError, RdmaError, Receive, Remote,
     Stag, Work,
 };
-use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Work of an extended pair between its start and its end.
-#[derive(Default)]
-pub(crate) struct Batch {
-    is_taken: AtomicBool,
-    requests: Vec<Request>,
-    /// Copies of inline data.
-    bytes: Vec<u8>,
-    error: c_int,
-}
+use std::ffi::{c_int, c_uint};
 
 /// A work request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
-    wr_id: u64,
-    opcode: c_int,
-    flags: c_uint,
+    pub(crate) wr_id: u64,
+    pub(crate) opcode: c_int,
+    pub(crate) flags: c_uint,
     /// Immediate data as on the wire, or a key to invalidate.
-    imm: u32,
-    remote: u64,
-    rkey: u32,
-    compare_add: u64,
-    swap: u64,
-    pieces: Pieces,
+    pub(crate) imm: u32,
+    pub(crate) remote: u64,
+    pub(crate) rkey: u32,
+    pub(crate) compare_add: u64,
+    pub(crate) swap: u64,
+    pub(crate) pieces: Pieces,
     /// Inline data, by its place among the batch's copies.
-    copied: Option<(usize, usize)>,
+    pub(crate) copied: Option<(usize, usize)>,
 }
 
 impl Request {
@@ -88,7 +78,7 @@ impl Request {
         let begin = bytes.len();
         for piece in pieces {
             // SAFETY: memory that is to be copied, by the caller's promise.
-            unsafe { copy(bytes, piece.addr, piece.length as usize) };
+            unsafe { copy(bytes, piece.addr, piece.length.to_usize()) };
         }
         request.copied = Some((begin, bytes.len() - begin));
         Ok(request)
@@ -99,11 +89,11 @@ impl Request {
 ///
 /// # Safety
 /// `count` bytes at `address` are readable.
-unsafe fn copy(bytes: &mut Vec<u8>, address: u64, count: usize) {
+pub(crate) unsafe fn copy(bytes: &mut Vec<u8>, address: u64, count: usize) {
     if count == 0 {
         return;
     }
-    let source: *const u8 = std::ptr::with_exposed_provenance(address as usize);
+    let source: *const u8 = std::ptr::with_exposed_provenance(address.to_usize());
     // SAFETY: the caller's promise.
     bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(source, count) });
 }
@@ -112,7 +102,10 @@ unsafe fn copy(bytes: &mut Vec<u8>, address: u64, count: usize) {
 ///
 /// # Safety
 /// `count` pieces at `list`, if there are any.
-unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], c_int> {
+pub(crate) unsafe fn pieces<'a>(
+    list: *const ibv_sge,
+    count: c_int,
+) -> Result<&'a [ibv_sge], c_int> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
         // SAFETY: the caller's promise.
@@ -121,7 +114,7 @@ unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge]
     }
 }
 
-fn read_pieces(list: &[ibv_sge]) -> Result<Pieces, c_int> {
+pub(crate) fn read_pieces(list: &[ibv_sge]) -> Result<Pieces, c_int> {
     let mut pieces = Pieces::new();
     for piece in list {
         let piece = Piece {
@@ -167,7 +160,7 @@ impl Core {
         bytes: &[u8],
     ) -> Result<(), c_int> {
         let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
-        if qp.sends.len() + qp.unread >= qp.cap.max_send_wr as usize {
+        if qp.sends.len() + qp.unread >= qp.cap.max_send_wr.to_usize() {
             return Err(libc::ENOMEM);
         }
         let is_signaled = qp.signals_all || request.flags & IBV_SEND_SIGNALED != 0;
@@ -307,7 +300,7 @@ impl Core {
     /// Keeps a copy of inline data until it is sent; its piece.
     fn keep(&mut self, handle: u32, bytes: &[u8]) -> Result<Pieces, c_int> {
         let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
-        let (room, places) = (qp.cap.max_inline_data as usize, qp.cap.max_send_wr);
+        let (room, places) = (qp.cap.max_inline_data.to_usize(), qp.cap.max_send_wr);
         if bytes.len() > room {
             return Err(libc::EINVAL);
         }
@@ -316,17 +309,17 @@ impl Core {
             Some(region) => region,
             None => {
                 // Most pairs never send any.
-                let all = vec![0; room * places as usize];
+                let all = vec![0; room * places.to_usize()];
                 let made = adapter.register(all, Access::NONE);
                 *qp.copies.insert(made.map_err(|_| libc::ENOMEM)?)
             }
         };
-        let at = qp.next_copy as usize * room;
+        let at = qp.next_copy.to_usize() * room;
         // The last user of this place is over: no more than `max_send_wr` are not.
         qp.next_copy = (qp.next_copy + 1) % places.max(1);
         adapter.bytes_mut(region)[at..at + bytes.len()].copy_from_slice(bytes);
         let count = u32::try_from(bytes.len()).map_err(|_| libc::EINVAL)?;
-        Ok(Pieces::from_iter([region.piece(at as u64, count)]))
+        Ok(Pieces::from_iter([region.piece(at.to_u64(), count)]))
     }
 
     fn post_receive(&mut self, handle: u32, receive: Receive) -> Result<(), c_int> {
@@ -334,7 +327,7 @@ impl Core {
         if qp.srq.is_some() || qp.state == IBV_QPS_RESET {
             return Err(libc::EINVAL);
         }
-        if qp.receives >= qp.cap.max_recv_wr as usize {
+        if qp.receives >= qp.cap.max_recv_wr.to_usize() {
             return Err(libc::ENOMEM);
         }
         qp.receives += 1;
@@ -485,204 +478,4 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         core.serve_waiting();
         outcome
     }
-}
-
-/// An extended pair's structure.
-pub(crate) fn extended(qp_base: ibv_qp) -> ibv_qp_ex {
-    ibv_qp_ex {
-        qp_base,
-        comp_mask: 0,
-        wr_id: 0,
-        wr_flags: 0,
-        wr_atomic_cmp_swp: Some(wr_atomic_cmp_swp),
-        wr_atomic_fetch_add: Some(wr_atomic_fetch_add),
-        wr_bind_mw: Some(wr_refused),
-        wr_local_inv: Some(wr_local_inv),
-        wr_rdma_read: Some(wr_rdma_read),
-        wr_rdma_write: Some(wr_rdma_write),
-        wr_rdma_write_imm: Some(wr_rdma_write_imm),
-        wr_send: Some(wr_send),
-        wr_send_imm: Some(wr_send_imm),
-        wr_send_inv: Some(wr_send_inv),
-        wr_send_tso: Some(wr_refused),
-        wr_set_ud_addr: Some(wr_refused),
-        wr_set_xrc_srqn: Some(wr_refused),
-        wr_set_inline_data: Some(wr_set_inline_data),
-        wr_set_inline_data_list: Some(wr_set_inline_data_list),
-        wr_set_sge: Some(wr_set_sge),
-        wr_set_sge_list: Some(wr_set_sge_list),
-        wr_start: Some(wr_start),
-        wr_complete: Some(wr_complete),
-        wr_abort: Some(wr_abort),
-        wr_atomic_write: Some(wr_refused),
-    }
-}
-
-/// The work of an extended pair that is being written.
-///
-/// # Safety
-/// An extended pair, between `wr_start` and its end: then one thread has it.
-unsafe fn batch<'a>(qp: *mut ibv_qp_ex) -> &'a mut Batch {
-    // SAFETY: the caller's promise; an extended pair is an object's first field.
-    unsafe { &mut (*qp.cast::<QpObject>()).batch }
-}
-
-/// Begins a request.
-///
-/// # Safety
-/// As [`batch`].
-unsafe fn begin(qp: *mut ibv_qp_ex, request: Request) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let request = Request {
-            wr_id: (*qp).wr_id,
-            flags: (*qp).wr_flags & !IBV_SEND_INLINE,
-            ..request
-        };
-        batch(qp).requests.push(request);
-    }
-}
-
-/// The builders of requests: their arguments, and the fields that these are.
-macro_rules! builders {
-    ($($name:ident($($argument:ident: $type:ty),*) $opcode:ident { $($field:ident: $value:expr),* };)*) => {$(
-        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $type)*) {
-            // SAFETY: an extended pair whose work is being written, as ibv_wr_post(3) demands.
-            unsafe { begin(qp, Request { opcode: $opcode, $($field: $value,)* ..Request::default() }) }
-        }
-    )*};
-}
-
-builders! {
-    wr_rdma_read(rkey: u32, remote: u64) IBV_WR_RDMA_READ { rkey: rkey, remote: remote };
-    wr_rdma_write(rkey: u32, remote: u64) IBV_WR_RDMA_WRITE { rkey: rkey, remote: remote };
-    wr_rdma_write_imm(rkey: u32, remote: u64, imm: u32) IBV_WR_RDMA_WRITE_WITH_IMM {
-        rkey: rkey, remote: remote, imm: imm
-    };
-    wr_send() IBV_WR_SEND {};
-    wr_send_imm(imm: u32) IBV_WR_SEND_WITH_IMM { imm: imm };
-    wr_send_inv(imm: u32) IBV_WR_SEND_WITH_INV { imm: imm };
-    wr_local_inv(imm: u32) IBV_WR_LOCAL_INV { imm: imm };
-    wr_atomic_cmp_swp(rkey: u32, remote: u64, compare: u64, swap: u64) IBV_WR_ATOMIC_CMP_AND_SWP {
-        rkey: rkey, remote: remote, compare_add: compare, swap: swap
-    };
-    wr_atomic_fetch_add(rkey: u32, remote: u64, add: u64) IBV_WR_ATOMIC_FETCH_AND_ADD {
-        rkey: rkey, remote: remote, compare_add: add
-    };
-}
-
-unsafe extern "C" fn wr_refused(qp: *mut ibv_qp_ex) {
-    // SAFETY: as the builders.
-    unsafe { batch(qp).error = libc::EOPNOTSUPP };
-}
-
-unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    let piece = ibv_sge { addr, length, lkey };
-    // SAFETY: as the builders; one piece.
-    unsafe { wr_set_sge_list(qp, 1, &raw const piece) };
-}
-
-unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: as the builders; `count` pieces.
-    unsafe {
-        let batch = batch(qp);
-        let count = c_int::try_from(count).unwrap_or(-1);
-        match (
-            pieces(list, count).and_then(read_pieces),
-            batch.requests.last_mut(),
-        ) {
-            (Ok(pieces), Some(request)) => request.pieces = pieces,
-            _ => batch.error = libc::EINVAL,
-        }
-    }
-}
-
-unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    let list = ibv_data_buf { addr, length };
-    // SAFETY: as the builders; one buffer.
-    unsafe { wr_set_inline_data_list(qp, 1, &raw const list) };
-}
-
-unsafe extern "C" fn wr_set_inline_data_list(
-    qp: *mut ibv_qp_ex,
-    count: usize,
-    list: *const ibv_data_buf,
-) {
-    // SAFETY: as the builders; `count` buffers, which are copied now.
-    unsafe {
-        let batch = batch(qp);
-        let begin = batch.bytes.len();
-        for index in 0..count {
-            let one = list.add(index).read();
-            copy(
-                &mut batch.bytes,
-                one.addr.expose_provenance() as u64,
-                one.length,
-            );
-        }
-        let count = batch.bytes.len() - begin;
-        match batch.requests.last_mut() {
-            Some(request) => request.copied = Some((begin, count)),
-            None => batch.error = libc::EINVAL,
-        }
-    }
-}
-
-unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: an extended pair, as ibv_wr_post(3) demands.
-    let object = unsafe { &*qp.cast::<QpObject>() };
-    // Acquire: with the end of another thread's work, in `end`.
-    while object.batch.is_taken.swap(true, Ordering::Acquire) {
-        std::thread::yield_now();
-    }
-    // SAFETY: from here on this thread has it.
-    let batch = unsafe { batch(qp) };
-    batch.requests.clear();
-    batch.bytes.clear();
-    batch.error = 0;
-}
-
-/// Ends the writing of work.
-///
-/// # Safety
-/// As [`batch`].
-unsafe fn end(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's promise. Release: with `wr_start`.
-    unsafe { batch(qp).is_taken.store(false, Ordering::Release) };
-}
-
-unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: an extended pair after `wr_start`, as ibv_wr_post(3) demands.
-    unsafe {
-        let mut outcome = Err(libc::EINVAL);
-        if let Some((engine, handle)) = qp_of(qp.cast()) {
-            let batch = batch(qp);
-            let mut core = engine.lock();
-            outcome = match batch.error {
-                0 => core.post_all(handle, batch),
-                error => Err(error),
-            };
-            core.book();
-        }
-        end(qp);
-        outcome.err().unwrap_or(0)
-    }
-}
-
-impl Core {
-    /// Posts a batch, or nothing of it if there is no room for all.
-    fn post_all(&mut self, handle: u32, batch: &Batch) -> Result<(), c_int> {
-        let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
-        let count = qp.sends.len() + qp.unread + batch.requests.len();
-        if count > qp.cap.max_send_wr as usize {
-            return Err(libc::ENOMEM);
-        }
-        let mut all = batch.requests.iter();
-        all.try_for_each(|request| self.post(handle, request, &batch.bytes))
-    }
-}
-
-unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: an extended pair after `wr_start`, as ibv_wr_post(3) demands.
-    unsafe { end(qp) };
 }

@@ -1,11 +1,12 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Top-down: `src/symbols` has the exported names, their versions, and the functions here; `device`
-//! has the device and contexts, `memory` domains and regions, `queue` completion queues and
-//! channels, `pair` and `shared` pairs and shared queues, `fast` posting; `cm` identifiers of
-//! connections, `event` their events, `connect` their making, `endpoint` the calls that make several
-//! objects, `address` addresses, `rsocket` stream sockets; `state` is the state behind them, `engine` the lock and the thread
-//! that makes progress; `abi` and `cm_abi` are the layouts.
+//! Top-down: `src/symbols` has the exported names, their versions, and the functions here;
+//! `device` has the device and contexts, `memory` domains and regions, `queue` completion queues
+//! and channels, `pair` and `shared` pairs and shared queues, `fast` posting, `steps` the same in
+//! steps; `cm` identifiers of connections, `event` their events, `connect` their making,
+//! `endpoint` the calls that make several objects, `address` addresses, `rsocket` stream sockets;
+//! `state` is the state behind them, `engine` the lock and the thread that makes progress; `abi`
+//! and `cm_abi` are the layouts.
 //!
 //! Must stay true: an object is a box that begins with the interface's structure, created by one
 //! call and freed by another; its state is in `state`, by number. Nothing unwinds into a program: a
@@ -31,6 +32,7 @@ mod refused;
 mod rsocket;
 mod shared;
 mod state;
+mod steps;
 mod table;
 
 #[doc(hidden)]

@@ -8,6 +8,7 @@ use crate::device::{self, ContextObject};
 use crate::engine::Engine;
 use crate::state::{Core, Mr, Pd};
 use crate::{errno, number_of, pointer_failed};
+use sidecore_bare::width::ToU64;
 use sidecore_rdma::Access;
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -138,7 +139,7 @@ pub(crate) unsafe extern "C" fn reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    let iova = addr.addr() as u64;
+    let iova = addr.addr().to_u64();
     // SAFETY: the arguments of ibv_reg_mr(3).
     let registered = unsafe { register(pd, addr, length, iova, access.cast_unsigned()) };
     registered.unwrap_or_else(pointer_failed)
@@ -226,7 +227,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
             true => access.cast_unsigned(),
             false => old_access,
         };
-        let made = match register(pd, addr, length, addr.addr() as u64, access) {
+        let made = match register(pd, addr, length, addr.addr().to_u64(), access) {
             Ok(made) => made,
             Err(error) => {
                 errno(error);

@@ -6,12 +6,13 @@
 use crate::abi::*;
 use crate::device::{self, ContextObject, READS_MAX, SGE_MAX};
 use crate::engine::Engine;
-use crate::fast::Batch;
 use crate::memory::pd_of;
+use crate::pointer_failed;
 use crate::queue::cq_of;
 use crate::shared::srq_of;
-use crate::state::{Core, Users};
-use crate::{fast, pointer_failed};
+use crate::state::Core;
+use crate::steps::{self, Batch};
+use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{
     ConnectionId, Options, PairId, Piece, ReadyBy, Receive, Region, Setup, SharedId,
 };
@@ -131,8 +132,8 @@ impl Core {
             None => cap.max_recv_wr,
         };
         Some(Options {
-            send_depth: (PARTS_MAX * cap.max_send_wr).max(1) as usize,
-            receive_depth: depth.max(1) as usize,
+            send_depth: (PARTS_MAX * cap.max_send_wr).max(1).to_usize(),
+            receive_depth: depth.max(1).to_usize(),
             shared,
             owner: Some(owner),
             ..options(ird, ord)
@@ -142,7 +143,7 @@ impl Core {
     /// Gives a pair its connection, and posts the receives that came before.
     pub(crate) fn attach(&mut self, handle: u32, connection: ConnectionId) {
         let users = self.connections.entry(connection);
-        users.or_insert_with(Users::default).qp = Some(handle);
+        users.or_default().qp = Some(handle);
         let Some(qp) = self.qps.get(handle) else {
             return;
         };
@@ -271,7 +272,7 @@ unsafe fn make(
             ..zeroed()
         };
         let object = Box::into_raw(Box::new(QpObject {
-            raw: fast::extended(qp_base),
+            raw: steps::extended(qp_base),
             batch: Batch::default(),
             is_extended,
         }));

@@ -7,8 +7,9 @@ use crate::abi::*;
 use crate::device::{self, ContextObject};
 use crate::engine::Engine;
 use crate::state::Core;
-use crate::{errno, fail, pointer_failed};
+use crate::{errno, fail, pointer_failed, steps};
 use rustix::event::{EventfdFlags, eventfd};
+use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -122,7 +123,7 @@ pub(crate) struct Cq {
     /// Pairs and shared queues that use it.
     pub(crate) users: usize,
     /// The completion that an extended poll shows.
-    current: Option<ibv_wc>,
+    pub(crate) current: Option<ibv_wc>,
 }
 
 impl Cq {
@@ -294,20 +295,7 @@ unsafe fn create(
             cq_context,
             handle,
             cqe,
-            start_poll: Some(start_poll),
-            next_poll: Some(next_poll),
-            end_poll: Some(end_poll),
-            read_opcode: Some(read_opcode),
-            read_vendor_err: Some(read_vendor_err),
-            read_byte_len: Some(read_byte_len),
-            read_imm_data: Some(read_imm_data),
-            read_qp_num: Some(read_qp_num),
-            read_src_qp: Some(read_src_qp),
-            read_wc_flags: Some(read_wc_flags),
-            read_slid: Some(read_src_qp),
-            read_sl: Some(read_zero),
-            read_dlid_path_bits: Some(read_zero),
-            ..zeroed()
+            ..steps::queue()
         }));
         core.cqs.name(handle, object.expose_provenance());
         core.count(owner, 1);
@@ -511,7 +499,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
             while taken < count
                 && let Some(one) = core.take(handle)
             {
-                wc.add(taken.unsigned_abs() as usize).write(one);
+                wc.add(taken.unsigned_abs().to_usize()).write(one);
                 taken += 1;
             }
             // Without a look at the device, as long as there are completions.
@@ -545,66 +533,6 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
         engine.watch(&mut core);
         0
     }
-}
-
-unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, _attr: *mut c_void) -> c_int {
-    // SAFETY: as `next_poll`.
-    unsafe { next_poll(cq) }
-}
-
-unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    let mut wc = zeroed();
-    // SAFETY: an extended queue, as ibv_create_cq_ex(3) demands, which begins with the other kind.
-    unsafe {
-        match poll_cq(cq.cast(), 1, &raw mut wc) {
-            1 => {
-                (*cq).status = wc.status;
-                (*cq).wr_id = wc.wr_id;
-                if let Some((engine, handle)) = cq_of(cq.cast())
-                    && let Some(found) = engine.lock().cqs.get(handle)
-                {
-                    found.current = Some(wc);
-                }
-                0
-            }
-            0 => libc::ENOENT,
-            error => -error,
-        }
-    }
-}
-
-unsafe extern "C" fn end_poll(_cq: *mut ibv_cq_ex) {}
-
-/// The completion that an extended poll shows.
-///
-/// # Safety
-/// An extended queue.
-unsafe fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
-    // SAFETY: the caller's promise.
-    let found = unsafe { cq_of(cq.cast()) };
-    let found = found.and_then(|(engine, handle)| engine.lock().cqs.get(handle)?.current);
-    found.unwrap_or_else(zeroed)
-}
-
-/// Readers of parts of a completion.
-macro_rules! readers {
-    ($($name:ident -> $type:ty: $field:ident;)*) => {$(
-        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
-            // SAFETY: an extended queue between a poll and its end.
-            unsafe { current(cq).$field }
-        }
-    )*};
-}
-
-readers! {
-    read_opcode -> c_int: opcode;
-    read_vendor_err -> u32: vendor_err;
-    read_byte_len -> u32: byte_len;
-    read_imm_data -> u32: imm_data;
-    read_qp_num -> u32: qp_num;
-    read_src_qp -> u32: src_qp;
-    read_wc_flags -> c_uint: wc_flags;
-    read_zero -> u8: sl;
 }
 
 pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, _attr: *mut c_void) -> c_int {

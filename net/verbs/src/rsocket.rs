@@ -118,8 +118,8 @@ pub(crate) unsafe extern "C" fn getsockopt(
 }
 
 pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: rsocket(7) has F_GETFL and F_SETFL alone, whose argument is a number.
     match command {
+        // SAFETY: rsocket(7) has these two alone, whose argument is a number.
         libc::F_GETFL | libc::F_SETFL => unsafe { libc::fcntl(fd, command, argument) },
         _ => crate::fail(libc::ENOTSUP),
     }

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::memory::pd_of;
 use crate::state::Core;
 use crate::{number_of, pointer_failed};
+use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{RECEIVES_MAX, SharedId};
 use std::ffi::{c_int, c_void};
 
@@ -42,7 +43,7 @@ impl Core {
         let Some(srq) = self.srqs.get(handle).filter(|srq| srq.limit > 0) else {
             return;
         };
-        if self.device.shared_receives(srq.id) < srq.limit as usize {
+        if self.device.shared_receives(srq.id) < srq.limit.to_usize() {
             srq.limit = 0;
             let context = srq.context;
             self.raise_async(context, address, IBV_EVENT_SRQ_LIMIT_REACHED);
@@ -57,7 +58,7 @@ unsafe fn make(
 ) -> Result<*mut ibv_srq, c_int> {
     // SAFETY: a domain, as ibv_create_srq(3) demands; others are refused.
     let (engine, domain) = unsafe { pd_of(pd).ok_or(libc::EINVAL)? };
-    let depth = attr.max_wr as usize;
+    let depth = attr.max_wr.to_usize();
     if depth == 0 || depth > RECEIVES_MAX || attr.max_sge > SGE_MAX {
         return Err(libc::EINVAL);
     }

@@ -115,6 +115,13 @@ impl Core {
         moved
     }
 
+    /// Makes progress; true if no byte waits for room in a stream.
+    pub(crate) fn is_drained(&mut self) -> bool {
+        self.device.progress().ok();
+        let mut all = self.connections.keys();
+        all.all(|&connection| self.device.is_drained(connection))
+    }
+
     /// Records completions and events of the device.
     pub(crate) fn book(&mut self) {
         let mut taken = [None; TAKEN_MAX];

@@ -3,6 +3,8 @@
 //! Must stay true: an entry is found only by both, so that a pointer to an object that was freed
 //! names nothing, as long as its memory can be read.
 
+use sidecore_bare::width::ToUsize;
+
 /// A table with reused handles.
 pub(crate) struct Table<T> {
     places: Vec<Option<(usize, T)>>,
@@ -23,7 +25,7 @@ impl<T> Table<T> {
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         // The handle freed last: its place is most likely in the cache.
         if let Some(handle) = self.free.pop() {
-            self.places[handle as usize] = Some((0, value));
+            self.places[handle.to_usize()] = Some((0, value));
             return handle;
         }
         self.places.push(Some((0, value)));
@@ -32,31 +34,31 @@ impl<T> Table<T> {
 
     /// Records the address of an object's structure.
     pub(crate) fn name(&mut self, handle: u32, address: usize) {
-        if let Some(Some(place)) = self.places.get_mut(handle as usize) {
+        if let Some(Some(place)) = self.places.get_mut(handle.to_usize()) {
             place.0 = address;
         }
     }
 
     /// The object of a structure.
     pub(crate) fn find(&mut self, handle: u32, address: usize) -> Option<&mut T> {
-        let place = self.places.get_mut(handle as usize)?.as_mut()?;
+        let place = self.places.get_mut(handle.to_usize())?.as_mut()?;
         (place.0 == address).then_some(&mut place.1)
     }
 
     /// The object with a handle that this library has kept.
     pub(crate) fn get(&mut self, handle: u32) -> Option<&mut T> {
-        let place = self.places.get_mut(handle as usize)?.as_mut();
+        let place = self.places.get_mut(handle.to_usize())?.as_mut();
         place.map(|(_, value)| value)
     }
 
     /// The address of an object's structure.
     pub(crate) fn address(&self, handle: u32) -> usize {
-        let place = self.places.get(handle as usize);
+        let place = self.places.get(handle.to_usize());
         place.and_then(Option::as_ref).map_or(0, |place| place.0)
     }
 
     pub(crate) fn remove(&mut self, handle: u32) -> Option<T> {
-        let place = self.places.get_mut(handle as usize)?.take()?;
+        let place = self.places.get_mut(handle.to_usize())?.take()?;
         self.free.push(handle);
         Some(place.1)
     }

@@ -9,6 +9,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -474,6 +475,210 @@ static void misuse(void)
     CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 }
 
+/* The interface's newer calls: pairs that write work in steps, queues that show it in steps. */
+static void extended(void)
+{
+    struct side a, b;
+    connected(&a, &b);
+    rdma_destroy_qp(b.id);
+    CHECK(rdma_disconnect(a.id) == 0);
+    expect(a.channel, RDMA_CM_EVENT_DISCONNECTED);
+    release(&a);
+    /* A new connection, whose active side is extended. */
+    int port;
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *listener = listening(channel, &port), *id = resolved(a.channel, port);
+    struct ibv_cq_init_attr_ex queue = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN};
+    struct ibv_cq_ex *cq = ibv_create_cq_ex(id->verbs, &queue);
+    CHECK(cq);
+    queue.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    CHECK(!ibv_create_cq_ex(id->verbs, &queue) && errno == EOPNOTSUPP);
+    a.pd = ibv_alloc_pd(id->verbs);
+    struct ibv_qp_init_attr_ex attr = {
+        .send_cq = ibv_cq_ex_to_cq(cq), .recv_cq = ibv_cq_ex_to_cq(cq), .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 2, .max_recv_sge = 1},
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = a.pd,
+        .send_ops_flags = IBV_QP_EX_WITH_TSO};
+    CHECK(rdma_create_qp_ex(id, &attr) == -1 && errno == EOPNOTSUPP);
+    attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE |
+                          IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    CHECK(rdma_create_qp_ex(id, &attr) == 0);
+    struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(id->qp);
+    CHECK(qp);
+    a.memory = calloc(1, BYTES);
+    a.mr = ibv_reg_mr(a.pd, a.memory, BYTES, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(rdma_connect(id, NULL) == 0);
+    struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct side c = {.channel = channel};
+    prepare(&c, event->id, 0);
+    rdma_ack_cm_event(event);
+    CHECK(receive(&c, 1, 0, 64) == 0 && receive(&c, 2, 64, 64) == 0);
+    CHECK(rdma_accept(c.id, NULL) == 0);
+    expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+    expect(a.channel, RDMA_CM_EVENT_ESTABLISHED);
+    strcpy(a.memory, "one");
+    strcpy(a.memory + 100, "two");
+    ibv_wr_start(qp);
+    qp->wr_id = 21;
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_send(qp);
+    struct ibv_sge list[2] = {piece(&a, 0, 3), piece(&a, 100, 4)};
+    ibv_wr_set_sge_list(qp, 2, list);
+    qp->wr_id = 22;
+    ibv_wr_rdma_write(qp, c.mr->rkey, (uintptr_t)c.memory + 500);
+    ibv_wr_set_sge(qp, a.mr->lkey, (uintptr_t)a.memory, 4);
+    qp->wr_id = 23;
+    qp->wr_flags = 0;
+    ibv_wr_send_imm(qp, htonl(77));
+    char text[8] = "inline";
+    ibv_wr_set_inline_data(qp, text, sizeof text);
+    CHECK(ibv_wr_complete(qp) == 0);
+    memset(text, 0, sizeof text);
+    /* More than there is room for: nothing of it is posted. */
+    ibv_wr_start(qp);
+    for (int i = 0; i < 5; i++) {
+        ibv_wr_send(qp);
+        ibv_wr_set_sge(qp, a.mr->lkey, (uintptr_t)a.memory, 4);
+    }
+    CHECK(ibv_wr_complete(qp) == ENOMEM);
+    ibv_wr_start(qp);
+    ibv_wr_send(qp);
+    ibv_wr_abort(qp);
+    struct ibv_poll_cq_attr none = {0};
+    while (ibv_start_poll(cq, &none) == ENOENT)
+        ;
+    CHECK(cq->wr_id == 21 && cq->status == IBV_WC_SUCCESS);
+    CHECK(ibv_wc_read_opcode(cq) == IBV_WC_SEND && ibv_wc_read_byte_len(cq) == 7);
+    CHECK(ibv_wc_read_qp_num(cq) == id->qp->qp_num);
+    while (ibv_next_poll(cq) == ENOENT)
+        ;
+    CHECK(cq->wr_id == 22 && ibv_wc_read_opcode(cq) == IBV_WC_RDMA_WRITE);
+    ibv_end_poll(cq);
+    CHECK(ibv_start_poll(cq, &none) == ENOENT);
+    struct ibv_wc wc = polled(c.cq);
+    CHECK(wc.wr_id == 1 && wc.byte_len == 7 && strcmp(c.memory, "onetwo") == 0);
+    CHECK(strcmp(c.memory + 500, "one") == 0);
+    wc = polled(c.cq);
+    CHECK(wc.wr_id == 2 && ntohl(wc.imm_data) == 77 && strcmp(c.memory + 64, "inline") == 0);
+    rdma_destroy_qp(id);
+    CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0 && ibv_dereg_mr(a.mr) == 0);
+    CHECK(ibv_dealloc_pd(a.pd) == 0 && rdma_destroy_id(id) == 0);
+    expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+    release(&c);
+    CHECK(rdma_destroy_id(listener) == 0);
+}
+
+/* Receives of two pairs come from one queue, which says when few are left. */
+static void shared(void)
+{
+    struct side a, b;
+    connected(&a, &b);
+    int port;
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *listener = listening(channel, &port);
+    struct ibv_srq_init_attr init = {.attr = {.max_wr = 8, .max_sge = 1}};
+    struct ibv_srq *srq = ibv_create_srq(b.pd, &init);
+    CHECK(srq);
+    struct ibv_srq_attr limit = {.srq_limit = 3};
+    struct rdma_cm_id *active[2], *passive[2];
+    for (int i = 0; i < 8; i++) {
+        struct ibv_sge sge = piece(&b, 64 * i, 64);
+        struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1}, *bad;
+        CHECK(ibv_post_srq_recv(srq, &wr, &bad) == 0);
+    }
+    CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);
+    for (int i = 0; i < 2; i++) {
+        struct ibv_qp_init_attr attr = {.send_cq = b.cq, .recv_cq = b.cq, .qp_type = IBV_QPT_RC,
+                                        .cap = {.max_send_wr = 8, .max_send_sge = 1}};
+        active[i] = resolved(a.channel, port);
+        CHECK(rdma_create_qp(active[i], b.pd, &attr) == 0);
+        CHECK(rdma_connect(active[i], NULL) == 0);
+        struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+        passive[i] = event->id;
+        rdma_ack_cm_event(event);
+        attr.srq = srq;
+        attr.send_cq = attr.recv_cq = a.cq;
+        CHECK(rdma_create_qp(passive[i], b.pd, &attr) == 0);
+        struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
+        CHECK(ibv_post_recv(passive[i]->qp, &wr, &bad) == EINVAL);
+        CHECK(rdma_accept(passive[i], NULL) == 0);
+        expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+        expect(a.channel, RDMA_CM_EVENT_ESTABLISHED);
+    }
+    for (int i = 0; i < 6; i++) {
+        struct ibv_sge sge = {(uintptr_t)&i, sizeof i, 0};
+        CHECK(rdma_post_sendv(active[i % 2], NULL, &sge, 1, IBV_SEND_INLINE) == 0);
+        struct ibv_wc wc = polled(a.cq);
+        CHECK(wc.wr_id == (uint64_t)i && wc.qp_num == passive[i % 2]->qp->qp_num);
+        CHECK(*(int *)(b.memory + 64 * i) == i);
+    }
+    struct ibv_async_event event;
+    CHECK(ibv_get_async_event(b.id->verbs, &event) == 0);
+    CHECK(event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && event.element.srq == srq);
+    ibv_ack_async_event(&event);
+    CHECK(ibv_destroy_srq(srq) == EBUSY);
+    for (int i = 0; i < 2; i++) {
+        rdma_destroy_qp(active[i]);
+        CHECK(rdma_destroy_id(active[i]) == 0);
+        expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+        CHECK(ibv_get_async_event(b.id->verbs, &event) == 0);
+        CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
+        ibv_ack_async_event(&event);
+        rdma_destroy_qp(passive[i]);
+        CHECK(rdma_destroy_id(passive[i]) == 0);
+    }
+    CHECK(ibv_destroy_srq(srq) == 0 && rdma_destroy_id(listener) == 0);
+    disconnected(&a, &b);
+}
+
+/* A target that calls nothing sees writes all the same. */
+static void memory(void)
+{
+    struct side a, b;
+    connected(&a, &b);
+    struct ibv_sge sge = piece(&a, 0, 1);
+    volatile char *seen = b.memory;
+    for (int i = 1; i <= 100; i++) {
+        a.memory[0] = i;
+        CHECK(post(&a, IBV_WR_RDMA_WRITE, 0, &sge, &b, 0) == 0);
+        while (*seen != i)
+            ;
+    }
+    disconnected(&a, &b);
+}
+
+/* The peer's reason comes with a rejection; a request that is not read is rejected, too. */
+static void rejected(void)
+{
+    int port;
+    struct side a = {0};
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *listener = listening(channel, &port);
+    a.channel = rdma_create_event_channel();
+    for (int round = 0; round < 2; round++) {
+        prepare(&a, resolved(a.channel, port), 0);
+        CHECK(rdma_connect(a.id, NULL) == 0);
+        struct pollfd ready = {channel->fd, POLLIN, 0};
+        CHECK(poll(&ready, 1, 5000) == 1);
+        if (round == 0) {
+            struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+            struct rdma_cm_id *id = event->id;
+            CHECK(rdma_reject(id, "no", 3) == 0);
+            rdma_ack_cm_event(event);
+            CHECK(rdma_destroy_id(id) == 0);
+        } else {
+            CHECK(rdma_destroy_id(listener) == 0);
+        }
+        struct rdma_cm_event *event = next_event(a.channel, RDMA_CM_EVENT_REJECTED);
+        CHECK(event->status != 0);
+        if (round == 0)
+            CHECK(event->param.conn.private_data_len == 3 &&
+                  strcmp(event->param.conn.private_data, "no") == 0);
+        rdma_ack_cm_event(event);
+        release(&a);
+    }
+}
+
 static long resident_kib(void)
 {
     long pages, resident;
@@ -675,6 +880,437 @@ static void many(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* Calls that wait for their event, by an identifier without a channel, and a pair for each request. */
+static void waiting(void)
+{
+    char service[8], text[16] = "hello", answer[16] = "";
+    int port, status;
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    CHECK(rdma_destroy_id(listening(channel, &port)) == 0);
+    rdma_destroy_event_channel(channel);
+    snprintf(service, sizeof service, "%d", port);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *info;
+    struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1,
+                                            .max_recv_sge = 1, .max_inline_data = 16},
+                                    .sq_sig_all = 1};
+    struct rdma_cm_id *listener, *id;
+    struct ibv_wc wc;
+    if (child == 0) {
+        hints.ai_flags = RAI_PASSIVE;
+        CHECK(rdma_getaddrinfo("127.0.0.1", service, &hints, &info) == 0);
+        CHECK(rdma_create_ep(&listener, info, NULL, &attr) == 0);
+        CHECK(rdma_get_request(listener, &id) == -1 && errno == EINVAL);
+        CHECK(rdma_listen(listener, 0) == 0);
+        CHECK(rdma_get_request(listener, &id) == 0 && id->qp);
+        struct ibv_mr *mr = rdma_reg_msgs(id, answer, sizeof answer);
+        CHECK(mr && rdma_post_recv(id, NULL, answer, sizeof answer, mr) == 0);
+        CHECK(rdma_accept(id, NULL) == 0 && id->event->event == RDMA_CM_EVENT_ESTABLISHED);
+        CHECK(rdma_get_recv_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+        CHECK(strcmp(answer, "hello") == 0);
+        CHECK(rdma_post_send(id, NULL, answer, sizeof answer, NULL, IBV_SEND_INLINE) == 0);
+        CHECK(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+        rdma_disconnect(id);
+        CHECK(rdma_dereg_mr(mr) == 0);
+        rdma_destroy_ep(id);
+        rdma_destroy_ep(listener);
+        rdma_freeaddrinfo(info);
+        exit(0);
+    }
+    CHECK(rdma_getaddrinfo("127.0.0.1", service, &hints, &info) == 0);
+    CHECK(info->ai_qp_type == IBV_QPT_RC && info->ai_dst_len == sizeof(struct sockaddr_in));
+    struct timespec pause = {0, 20 * 1000 * 1000};
+    for (int i = 0; i < 500; i++) {
+        /* Refused until the other process listens. The call writes the queues that it makes. */
+        struct ibv_qp_init_attr own = attr;
+        CHECK(rdma_create_ep(&id, info, NULL, &own) == 0);
+        if (rdma_connect(id, NULL) == 0)
+            break;
+        CHECK(errno == ECONNREFUSED);
+        rdma_destroy_ep(id);
+        nanosleep(&pause, NULL);
+    }
+    struct ibv_mr *mr = rdma_reg_msgs(id, answer, sizeof answer);
+    CHECK(mr && rdma_post_recv(id, NULL, answer, sizeof answer, mr) == 0);
+    CHECK(rdma_post_send(id, NULL, text, sizeof text, NULL, IBV_SEND_INLINE) == 0);
+    CHECK(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+    CHECK(rdma_get_recv_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+    CHECK(strcmp(answer, "hello") == 0 && wc.byte_len == sizeof answer);
+    rdma_disconnect(id);
+    CHECK(rdma_dereg_mr(mr) == 0);
+    rdma_destroy_ep(id);
+    rdma_freeaddrinfo(info);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Names and addresses, also of IPv6, and what both sides of a connection say of them. */
+static void addresses(void)
+{
+    struct rdma_addrinfo hints = {.ai_flags = RAI_NUMERICHOST}, *info;
+    CHECK(rdma_getaddrinfo("no address", "7174", &hints, &info) != 0);
+    CHECK(rdma_getaddrinfo(NULL, NULL, NULL, &info) != 0);
+    CHECK(rdma_getaddrinfo("127.0.0.1", "7174", &hints, &info) == 0);
+    CHECK(((struct sockaddr_in *)info->ai_dst_addr)->sin_port == htons(7174));
+    CHECK(info->ai_src_len == sizeof(struct sockaddr_in) && !info->ai_next);
+    rdma_freeaddrinfo(info);
+    hints.ai_flags = RAI_PASSIVE;
+    CHECK(rdma_getaddrinfo(NULL, "7174", &hints, &info) == 0);
+    CHECK(info->ai_src_len > 0 && info->ai_dst_len == 0);
+    rdma_freeaddrinfo(info);
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *listener, *id;
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6}, six = any;
+    six.sin6_addr = in6addr_loopback;
+    CHECK(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_bind_addr(listener, (struct sockaddr *)&any) == 0 && !listener->verbs);
+    CHECK(rdma_listen(listener, 10) == 0);
+    int port = ntohs(rdma_get_src_port(listener));
+    for (int round = 0; round < 2; round++) {
+        /* A listener of IPv6 takes peers of both kinds. */
+        struct sockaddr_in four = loopback(port);
+        six.sin6_port = htons(port);
+        CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+        struct sockaddr *target = round ? (struct sockaddr *)&four : (struct sockaddr *)&six;
+        CHECK(rdma_resolve_addr(id, NULL, target, 1000) == 0);
+        expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+        CHECK(rdma_resolve_route(id, 1000) == 0);
+        expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+        struct side a = {.channel = channel}, b = a;
+        prepare(&a, id, 0);
+        CHECK(rdma_connect(id, NULL) == 0);
+        struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+        prepare(&b, event->id, 0);
+        rdma_ack_cm_event(event);
+        CHECK(rdma_accept(b.id, NULL) == 0);
+        for (int i = 0; i < 2; i++)
+            expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+        CHECK(rdma_get_peer_addr(b.id)->sa_family == (round ? AF_INET : AF_INET6));
+        CHECK(rdma_get_src_port(a.id) == rdma_get_dst_port(b.id));
+        CHECK(rdma_get_dst_port(a.id) == rdma_get_src_port(b.id));
+        CHECK(memcmp(&a.id->route.addr.addr.ibaddr.sgid, &b.id->route.addr.addr.ibaddr.dgid, 16) == 0);
+        CHECK(rdma_disconnect(a.id) == 0);
+        for (int i = 0; i < 2; i++)
+            expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+        release(&a);
+        release(&b);
+    }
+    /* The port is taken. */
+    struct sockaddr_in four = loopback(port);
+    CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_bind_addr(id, (struct sockaddr *)&four) == -1 && errno == EADDRINUSE);
+    CHECK(rdma_destroy_id(id) == 0 && rdma_destroy_id(listener) == 0);
+    rdma_destroy_event_channel(channel);
+}
+
+/* Regions: their offsets, their rights, their end. */
+static void rights(void)
+{
+    static const struct {
+        int access, opcode, length, at, status;
+    } cases[] = {
+        {IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_READ, 8, 0, IBV_WC_SUCCESS},
+        {IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_WRITE, 8, 0, IBV_WC_REM_ACCESS_ERR},
+        {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_WRITE, 8, 0, IBV_WC_SUCCESS},
+        {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_READ, 8, 0,
+         IBV_WC_REM_ACCESS_ERR},
+        {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0,
+         IBV_WC_REM_ACCESS_ERR},
+        {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0,
+         IBV_WC_SUCCESS},
+        {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4,
+         IBV_WC_REM_OP_ERR},
+        {IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_READ, 8, 4092, IBV_WC_REM_ACCESS_ERR},
+        {IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_READ, 0, 1 << 20, IBV_WC_SUCCESS},
+        /* A key that is no longer valid. */
+        {0, IBV_WR_RDMA_READ, 8, 0, IBV_WC_REM_ACCESS_ERR},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct side a, b;
+        connected(&a, &b);
+        struct ibv_sge sge = piece(&a, 0, cases[i].length);
+        struct ibv_mr *mr = ibv_reg_mr_iova(b.pd, b.memory, 4096, 0x5000, cases[i].access);
+        CHECK(mr);
+        struct ibv_mr wrong = *mr;
+        struct side named = b;
+        named.mr = &wrong;
+        if (cases[i].access == 0)
+            CHECK(ibv_dereg_mr(mr) == 0);
+        /* At another offset than its address. */
+        uint64_t at = 0x5000 + cases[i].at - (uintptr_t)b.memory;
+        CHECK(post(&a, cases[i].opcode, IBV_SEND_SIGNALED, &sge, &named, at) == 0);
+        struct ibv_wc wc = polled(a.cq);
+        if ((int)wc.status != cases[i].status) {
+            fprintf(stderr, "case %zu: %s\n", i, ibv_wc_status_str(wc.status));
+            exit(1);
+        }
+        if (cases[i].access != 0) {
+            /* Other rights, by another key. */
+            uint32_t old = mr->rkey;
+            CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+                               IBV_ACCESS_LOCAL_WRITE) == 0);
+            CHECK(mr->rkey != old && mr->length == 4096 && mr->addr == b.memory);
+            CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+                               IBV_ACCESS_REMOTE_WRITE) == IBV_REREG_MR_ERR_INPUT);
+            CHECK(ibv_dereg_mr(mr) == 0);
+        }
+        rdma_disconnect(a.id);
+        expect(a.channel, RDMA_CM_EVENT_DISCONNECTED);
+        expect(b.channel, RDMA_CM_EVENT_DISCONNECTED);
+        struct ibv_async_event event;
+        if (cases[i].status != IBV_WC_SUCCESS) {
+            CHECK(ibv_get_async_event(b.id->verbs, &event) == 0);
+            ibv_ack_async_event(&event);
+        }
+        release(&a);
+        release(&b);
+        rdma_destroy_event_channel(a.channel);
+        rdma_destroy_event_channel(b.channel);
+    }
+}
+
+/* Messages of all lengths, gathered and scattered; one that is longer than its receive. */
+static void lengths(void)
+{
+    static const uint32_t all[] = {0, 1, 2, 1000, 65535, 65536, 65537, 1 << 20, 16 << 20};
+    struct side a, b;
+    connected(&a, &b);
+    uint32_t most = 16 << 20;
+    unsigned char *from = malloc(most), *into = malloc(most);
+    struct ibv_mr *sent = ibv_reg_mr(a.pd, from, most, 0);
+    struct ibv_mr *got = ibv_reg_mr(b.pd, into, most, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(sent && got);
+    for (uint32_t i = 0; i < most; i++)
+        from[i] = i * 7 + (i >> 11);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        uint32_t bytes = all[i], half = bytes / 3;
+        memset(into, 0, bytes);
+        struct ibv_sge in[2] = {{(uintptr_t)into, bytes - half, got->lkey},
+                                {(uintptr_t)into + bytes - half, half, got->lkey}};
+        struct ibv_recv_wr receive = {.wr_id = i, .sg_list = in, .num_sge = 2}, *bad_receive;
+        CHECK(ibv_post_recv(b.id->qp, &receive, &bad_receive) == 0);
+        struct ibv_sge out[2] = {{(uintptr_t)from, half, sent->lkey},
+                                 {(uintptr_t)from + half, bytes - half, sent->lkey}};
+        struct ibv_send_wr send = {.sg_list = out, .num_sge = 2, .opcode = IBV_WR_SEND,
+                                   .send_flags = IBV_SEND_SIGNALED}, *bad;
+        CHECK(ibv_post_send(a.id->qp, &send, &bad) == 0);
+        struct ibv_wc wc = polled(b.cq);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == bytes && wc.wr_id == i);
+        CHECK(memcmp(from, into, bytes) == 0);
+        CHECK(polled(a.cq).status == IBV_WC_SUCCESS);
+    }
+    struct ibv_sge sge = piece(&a, 0, 100);
+    CHECK(receive(&b, 50, 0, 99) == 0);
+    CHECK(post(&a, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+    struct ibv_wc wc = polled(b.cq);
+    CHECK(wc.wr_id == 50 && wc.status == IBV_WC_WR_FLUSH_ERR);
+    expect(a.channel, RDMA_CM_EVENT_DISCONNECTED);
+    expect(b.channel, RDMA_CM_EVENT_DISCONNECTED);
+    struct ibv_async_event event;
+    CHECK(ibv_get_async_event(b.id->verbs, &event) == 0);
+    CHECK(event.event_type == IBV_EVENT_QP_FATAL);
+    ibv_ack_async_event(&event);
+    CHECK(ibv_dereg_mr(sent) == 0 && ibv_dereg_mr(got) == 0);
+    release(&a);
+    release(&b);
+    free(from);
+    free(into);
+}
+
+/* A message ends the use of a key of its receiver. */
+static void invalidated(void)
+{
+    struct side a, b;
+    connected(&a, &b);
+    struct ibv_mr *mr = ibv_reg_mr(b.pd, b.memory, 4096,
+                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    CHECK(mr && receive(&b, 1, 8192, 64) == 0);
+    struct ibv_sge sge = piece(&a, 0, 8);
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_INV,
+                             .invalidate_rkey = mr->rkey}, *bad;
+    CHECK(ibv_post_send(a.id->qp, &wr, &bad) == 0);
+    struct ibv_wc wc = polled(b.cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.wc_flags == IBV_WC_WITH_INV);
+    CHECK(wc.invalidated_rkey == mr->rkey);
+    struct side named = b;
+    named.mr = mr;
+    CHECK(post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &named, 0) == 0);
+    CHECK(polled(a.cq).status == IBV_WC_REM_ACCESS_ERR);
+    CHECK(ibv_dereg_mr(mr) == 0);
+    expect(a.channel, RDMA_CM_EVENT_DISCONNECTED);
+    expect(b.channel, RDMA_CM_EVENT_DISCONNECTED);
+    struct ibv_async_event event;
+    CHECK(ibv_get_async_event(b.id->verbs, &event) == 0);
+    ibv_ack_async_event(&event);
+    release(&a);
+    release(&b);
+}
+
+/* Events that were not read move to another channel, and go with their identifier. */
+static void migrated(void)
+{
+    int port;
+    struct rdma_event_channel *first = rdma_create_event_channel();
+    struct rdma_event_channel *second = rdma_create_event_channel();
+    struct rdma_cm_id *listener = listening(first, &port), *id;
+    struct sockaddr_in address = loopback(port);
+    struct pollfd ready[2] = {{first->fd, POLLIN, 0}, {second->fd, POLLIN, 0}};
+    CHECK(rdma_create_id(first, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == 0);
+    CHECK(poll(ready, 2, 1000) == 1 && ready[0].revents == POLLIN);
+    CHECK(rdma_migrate_id(id, second) == 0 && id->channel == second);
+    CHECK(poll(ready, 2, 1000) == 1 && ready[1].revents == POLLIN);
+    struct rdma_cm_event *event = next_event(second, RDMA_CM_EVENT_ADDR_RESOLVED);
+    CHECK(event->id == id && event->status == 0 && rdma_ack_cm_event(event) == 0);
+    CHECK(rdma_resolve_route(id, 1000) == 0);
+    CHECK(rdma_destroy_id(id) == 0);
+    CHECK(poll(ready, 2, 50) == 0);
+    /* A listener's requests come to where it is. */
+    CHECK(rdma_migrate_id(listener, second) == 0);
+    struct side a = {.channel = first};
+    prepare(&a, resolved(first, port), 0);
+    CHECK(rdma_connect(a.id, NULL) == 0);
+    event = next_event(second, RDMA_CM_EVENT_CONNECT_REQUEST);
+    CHECK(event->id->channel == second && event->listen_id == listener);
+    id = event->id;
+    rdma_ack_cm_event(event);
+    /* One that is destroyed without an answer is rejected. */
+    CHECK(rdma_destroy_id(id) == 0);
+    expect(first, RDMA_CM_EVENT_REJECTED);
+    release(&a);
+    CHECK(rdma_destroy_id(listener) == 0);
+    rdma_destroy_event_channel(first);
+    rdma_destroy_event_channel(second);
+}
+
+/* What a program has sent arrives, although it ends at once, with everything open. */
+static void left(void)
+{
+    enum { PIECES = 16 };
+    int ports[2], port, status;
+    CHECK(pipe(ports) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    struct side side = {0};
+    if (child == 0) {
+        CHECK(read(ports[0], &port, sizeof port) == sizeof port);
+        side.channel = rdma_create_event_channel();
+        prepare(&side, resolved(side.channel, port), 0);
+        CHECK(rdma_connect(side.id, NULL) == 0);
+        expect(side.channel, RDMA_CM_EVENT_ESTABLISHED);
+        memset(side.memory, 'z', BYTES);
+        struct ibv_sge sge = piece(&side, 0, BYTES);
+        for (int i = 0; i < PIECES; i++)
+            CHECK(post(&side, IBV_WR_SEND, IBV_SEND_SIGNALED, &sge, NULL, 0) == 0);
+        for (int i = 0; i < PIECES; i++)
+            CHECK(polled(side.cq).status == IBV_WC_SUCCESS);
+        exit(0);
+    }
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    listening(channel, &port);
+    CHECK(write(ports[1], &port, sizeof port) == sizeof port);
+    struct rdma_cm_event *event = next_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    prepare(&side, event->id, 0);
+    rdma_ack_cm_event(event);
+    for (int i = 0; i < PIECES; i++)
+        CHECK(receive(&side, i, 0, BYTES) == 0);
+    CHECK(rdma_accept(side.id, NULL) == 0);
+    for (int i = 0; i < PIECES; i++) {
+        struct ibv_wc wc = polled(side.cq);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == BYTES);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* A child of fork has an engine of its own, and its parent's goes on. */
+static void forked(void)
+{
+    struct side a, b;
+    int status;
+    connected(&a, &b);
+    CHECK(ibv_fork_init() == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        connected(&a, &b);
+        struct ibv_sge sge = piece(&a, 0, 8);
+        CHECK(post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &b, 0) == 0);
+        CHECK(polled(a.cq).status == IBV_WC_SUCCESS);
+        disconnected(&a, &b);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    struct ibv_sge sge = piece(&a, 0, 8);
+    CHECK(post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &b, 0) == 0);
+    CHECK(polled(a.cq).status == IBV_WC_SUCCESS);
+    disconnected(&a, &b);
+}
+
+/* Properties of the device, its port, pairs and queues; names of numbers. */
+static void properties(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    struct ibv_device_attr attr;
+    struct ibv_device_attr_ex extended;
+    struct ibv_port_attr port;
+    union ibv_gid gid;
+    struct ibv_gid_entry entry;
+    uint16_t pkey;
+    CHECK(list[0]->node_type == IBV_NODE_RNIC && list[0]->transport_type == IBV_TRANSPORT_IWARP);
+    CHECK(ibv_query_device(context, &attr) == 0 && attr.max_mr >= 1000000 && attr.max_sge >= 4);
+    CHECK(ibv_query_device_ex(context, NULL, &extended) == 0);
+    size_t compared = offsetof(struct ibv_device_attr, phys_port_cnt);
+    CHECK(memcmp(&attr, &extended.orig_attr, compared) == 0 && extended.phys_port_cnt_ex == 1);
+    CHECK(ibv_query_device(NULL, &attr) == EINVAL);
+    CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE);
+    CHECK(port.link_layer == IBV_LINK_LAYER_ETHERNET && ibv_query_port(context, 2, &port) == EINVAL);
+    CHECK(ibv_query_gid(context, 1, 0, &gid) == 0 && ibv_query_gid(context, 1, 1, &gid) == -1);
+    CHECK(ibv_query_gid_ex(context, 1, 0, &entry, 0) == 0);
+    CHECK(memcmp(&entry.gid, &gid, sizeof gid) == 0);
+    CHECK(ibv_query_gid_table(context, &entry, 1, 0) == 1);
+    CHECK(ibv_query_pkey(context, 1, 0, &pkey) == 0 && pkey == 0xffff);
+    CHECK(ibv_get_pkey_index(context, 1, pkey) == 0 && ibv_get_pkey_index(context, 1, 1) == -1);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 10, NULL, NULL, 0);
+    CHECK(ibv_resize_cq(cq, 20) == 0 && cq->cqe == 20 && ibv_resize_cq(cq, 0) == EINVAL);
+    struct ibv_srq_init_attr shared = {.attr = {.max_wr = 10}};
+    struct ibv_srq *srq = ibv_create_srq(pd, &shared);
+    struct ibv_srq_attr limit = {.srq_limit = 11};
+    CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == EINVAL);
+    CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_MAX_WR) == EOPNOTSUPP);
+    CHECK(ibv_query_srq(srq, &limit) == 0 && limit.max_wr == 10 && limit.srq_limit == 0);
+    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .srq = srq, .sq_sig_all = 1,
+                                    .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 3}}, found;
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    struct ibv_qp_attr state;
+    CHECK(qp && ibv_query_qp(qp, &state, IBV_QP_STATE, &found) == 0);
+    CHECK(state.qp_state == IBV_QPS_RESET && found.srq == srq && found.cap.max_send_wr == 3);
+    CHECK(found.sq_sig_all == 1 && found.cap.max_inline_data >= 16);
+    state.qp_state = IBV_QPS_ERR;
+    CHECK(ibv_modify_qp(qp, &state, IBV_QP_STATE) == 0 && qp->state == IBV_QPS_ERR);
+    struct ibv_async_event event;
+    CHECK(ibv_get_async_event(context, &event) == 0);
+    CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && event.element.qp == qp);
+    ibv_ack_async_event(&event);
+    struct ibv_send_wr wr = {.wr_id = 5, .opcode = IBV_WR_SEND}, *bad;
+    CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+    struct ibv_wc wc = polled(cq);
+    CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 5 && wc.qp_num == qp->qp_num);
+    CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq) && !ibv_destroy_cq(cq));
+    CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
+    ibv_free_device_list(list);
+    CHECK(strcmp(rdma_event_str(RDMA_CM_EVENT_REJECTED), "RDMA_CM_EVENT_REJECTED") == 0);
+    CHECK(strcmp(ibv_wc_status_str(IBV_WC_SUCCESS), "success") == 0);
+    CHECK(strcmp(ibv_wc_status_str(1000), "unknown") == 0);
+    CHECK(ibv_rate_to_mult(IBV_RATE_10_GBPS) == 4 && mult_to_ibv_rate(4) == IBV_RATE_10_GBPS);
+    CHECK(ibv_rate_to_mbps(IBV_RATE_100_GBPS) == 103125 && ibv_rate_to_mbps(999) == -1);
+    int count;
+    struct ibv_context **contexts = rdma_get_devices(&count);
+    CHECK(contexts && count == 1 && contexts[0] && !contexts[1]);
+    rdma_free_devices(contexts);
+}
+
 static unsigned random_state;
 
 static unsigned draw(unsigned below)
@@ -761,7 +1397,11 @@ int main(int count, char **arguments)
         {"operations", operations}, {"faults", faults},   {"events", events},
         {"slots", slots},           {"misuse", misuse},   {"leaks", leaks},
         {"regions", regions},       {"killed", killed},   {"many", many},
-        {"sequence", sequence},     {"threads", threads},
+        {"sequence", sequence},     {"threads", threads}, {"extended", extended},
+        {"shared", shared},         {"memory", memory},   {"rejected", rejected},
+        {"waiting", waiting},       {"rights", rights},   {"addresses", addresses},
+        {"lengths", lengths},       {"left", left},       {"invalidated", invalidated},
+        {"migrated", migrated},     {"forked", forked},   {"properties", properties},
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (count == 2 && strcmp(arguments[1], tests[i].name) == 0) {

@@ -89,6 +89,7 @@ pub(crate) fn command(folder: &Path, words: &str) -> Command {
         .env("SIDECORE_STATE_DIR", folder.join("state"))
         .env("SIDECORE_ZLIB_LIBRARY", zlib())
         .env("SIDECORE_BEAGLE_LIBRARY", beagle())
+        .env("SIDECORE_VERBS_LIBRARY", verbs())
         .env("SIDECORE_SPE_CACHE", folder.join("spe"))
         .env("TMPDIR", folder);
     command
@@ -98,6 +99,12 @@ pub(crate) fn command(folder: &Path, words: &str) -> Command {
 fn beagle() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.with_file_name("libhmsbeagle.so")
+}
+
+/// Library that `rdma run` puts in place of libibverbs.
+fn verbs() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.with_file_name("libsidecore_verbs.so")
 }
 
 /// Library that `offload run` preloads: cargo puts it next to the tests, which depend on it.

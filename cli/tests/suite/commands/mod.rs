@@ -61,6 +61,7 @@ const RUNS: [(&str, &str); 49] = [
     ("cell uio", "--svg uio.svg --json"),
     ("offload run", "-- true"),
     ("phylo beagle", "--engines 1 -- true"),
+    ("rdma run", "-- true"),
     ("net run", "--loopback -- true"),
     (
         "offload bench",

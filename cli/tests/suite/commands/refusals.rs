@@ -135,6 +135,12 @@ const REFUSALS: [(&str, &str, &str); 127] = [
     ),
     ("rdma ping", "127.0.0.1:1 --bytes 70000", "65535"),
     (
+        "rdma run",
+        "-- /nonexistent/program",
+        "/nonexistent/program",
+    ),
+    ("rdma run", "true", "--"),
+    (
         "phylo evaluate",
         "--msa made.phy --tree bad.nwk --model JC",
         "bad.nwk",

@@ -200,19 +200,6 @@ impl Pair {
         Ok(())
     }
 
-    /// Reads and atomics that the peer serves and that it may have outstanding, as its start frame
-    /// says; none if it does not negotiate them.
-    #[must_use]
-    pub fn peer_depths(&self) -> Option<(u16, u16)> {
-        self.handshake.depths()
-    }
-
-    /// Its owner's number.
-    #[must_use]
-    pub fn id(&self) -> PairId {
-        self.id
-    }
-
     /// Its current stage.
     #[must_use]
     pub fn state(&self) -> State {
@@ -237,10 +224,11 @@ impl Pair {
         self.units.framer.crc
     }
 
-    /// Reads and atomics that may be outstanding.
+    /// Reads and atomics that may be outstanding; and those that the peer serves and may have
+    /// outstanding as its start frame says, if it negotiates them.
     #[must_use]
-    pub fn ord(&self) -> usize {
-        self.sends.ord.into()
+    pub fn depths(&self) -> (usize, Option<(u16, u16)>) {
+        (self.sends.ord.into(), self.handshake.depths())
     }
 
     /// Processes `bytes` of the stream; returns the number processed. All of them, unless a message

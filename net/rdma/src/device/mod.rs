@@ -227,11 +227,7 @@ impl Device {
     ///
     /// # Errors
     /// There is no such connection; it was accepted, or has receives.
-    pub fn adapt(
-        &mut self,
-        connection: ConnectionId,
-        options: Options,
-    ) -> Result<(), RdmaError> {
+    pub fn adapt(&mut self, connection: ConnectionId, options: Options) -> Result<(), RdmaError> {
         let options = self.net.fitted(options);
         Ok(self.links.owned(connection)?.flow.pair.adapt(options)?)
     }

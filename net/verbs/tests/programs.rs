@@ -1,0 +1,283 @@
+//! Debian's programs on libibverbs and librdmacm, unmodified, in a network namespace of their own
+//! and without privileges; and a C program of this folder's on the same interface. Prints a note
+//! and passes where they are not installed (Debian: rdmacm-utils, perftest, ibverbs-utils;
+//! `scripts/setup`).
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// A folder with the library under both of its names.
+fn library() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let own = std::env::current_exe().unwrap();
+        let built = own.parent().unwrap().join("libsidecore_verbs.so");
+        assert!(built.is_file(), "{} is not built", built.display());
+        for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+            symlink(&built, folder.path().join(name)).unwrap();
+        }
+        folder
+    });
+    folder.path()
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !found {
+        println!("skipped: {program} is not installed (scripts/setup)");
+    }
+    found
+}
+
+/// Runs a script of the shell in namespaces of its own, as an ordinary user of them.
+fn run(script: &str) -> Output {
+    let inside = format!("ip link set lo up; cd \"$SCRATCH\" || exit 1\n{script}");
+    let scratch = tempfile::tempdir().unwrap();
+    let command = |wrapper: &[&str]| {
+        let mut words = wrapper.iter().copied().chain(["sh", "-c", &inside]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).env("LD_LIBRARY_PATH", library());
+        command.env("SCRATCH", scratch.path());
+        command.env_remove("SIDECORE_RDMA_SOCKET");
+        command
+    };
+    let able = Command::new("unshare").args(["-Urn", "true"]).status();
+    match able.is_ok_and(|status| status.success()) {
+        true => command(&["unshare", "-Urn"]).output().unwrap(),
+        false => {
+            println!("without namespaces: the system allows none");
+            command(&["env"]).output().unwrap()
+        }
+    }
+}
+
+/// Runs a server and, once it listens, a client; both must succeed. What both said.
+fn pair(server: &str, client: &str, port: u16) -> String {
+    // The server's socket, in hexadecimal digits, in the kernel's table: no time is guessed.
+    let script = format!(
+        "timeout 60 {server} > server 2>&1 & pid=$!
+         for i in $(seq 600); do
+             grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6 && break
+             kill -0 $pid 2> /dev/null || break
+             sleep 0.02
+         done
+         timeout 60 {client} > client 2>&1; client=$?
+         wait $pid; server=$?
+         cat server client
+         echo client $client server $server"
+    );
+    let output = run(&script);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.ends_with("client 0 server 0\n"),
+        "{server} and {client}: {said} {errors}"
+    );
+    said
+}
+
+#[test]
+fn the_device_is_announced() {
+    if !is_installed("ibv_devinfo") {
+        return;
+    }
+    let output = run("ibv_devices && ibv_devinfo -v");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    for part in [
+        "sidecore0",
+        "iWARP (1)",
+        "PORT_ACTIVE (4)",
+        "max_mr:\t\t\t\t1048576",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn rping_s_texts_come_back() {
+    if !is_installed("rping") {
+        return;
+    }
+    let said = pair(
+        "rping -s -v -C 100 -S 4096",
+        "rping -c -a 127.0.0.1 -v -C 100 -S 4096",
+        7174,
+    );
+    assert_eq!(said.matches("server ping data: rdma-ping-").count(), 100);
+    assert_eq!(said.matches("ping data: rdma-ping-").count(), 200);
+}
+
+#[test]
+fn a_server_of_rping_stays_for_several_clients() {
+    if !is_installed("rping") {
+        return;
+    }
+    // A persistent server has no end of its own.
+    pair(
+        "sh -c 'mkfifo done; rping -s -P & server=$!; read line < done; kill $server; \
+         wait $server; true'",
+        "sh -c 'for i in 1 2 3; do rping -c -a 127.0.0.1 -C 5 || exit 1; done; \
+         echo > done'",
+        7174,
+    );
+}
+
+#[test]
+fn librdmacm_s_examples_succeed() {
+    if !is_installed("ucmatose") {
+        return;
+    }
+    pair("ucmatose -b 127.0.0.1", "ucmatose -s 127.0.0.1", 7471);
+    pair(
+        "ucmatose -b 127.0.0.1 -c 20 -C 20 -S 5000",
+        "ucmatose -s 127.0.0.1 -c 20 -C 20 -S 5000",
+        7471,
+    );
+    pair("rdma_server", "rdma_client -s 127.0.0.1", 7471);
+    pair("rdma_xserver", "rdma_xclient -s 127.0.0.1", 7471);
+    pair(
+        "rstream -S 5000 -C 50 -T s",
+        "rstream -s 127.0.0.1 -S 5000 -C 50 -T s",
+        7471,
+    );
+}
+
+#[test]
+fn datagrams_are_refused() {
+    if !is_installed("udaddy") {
+        return;
+    }
+    let output = run("timeout 20 udaddy -s 127.0.0.1");
+    let code = output.status.code();
+    assert!(
+        code.is_some_and(|code| (1..124).contains(&code)),
+        "{code:?}"
+    );
+}
+
+/// Programs of perftest, in both of their interfaces where they have two.
+fn perftest(program: &str, options: &str) {
+    if !is_installed(program) {
+        return;
+    }
+    let server = format!("{program} -R -F -n 200 {options}");
+    let said = pair(&server, &format!("{server} 127.0.0.1"), 18515);
+    assert!(said.contains("#bytes"), "{said}");
+}
+
+#[test]
+fn messages_are_measured() {
+    for options in [
+        "-s 64",
+        "-s 64 -e",
+        "-s 64 -I 64",
+        "-s 65536",
+        "-s 1048576 --use-srq",
+    ] {
+        perftest("ib_send_lat", options);
+    }
+    perftest("ib_send_bw", "-s 65536");
+    perftest("ib_send_bw", "-s 4096 -b -q 4");
+}
+
+#[test]
+fn writes_are_measured() {
+    perftest("ib_write_lat", "-s 64");
+    perftest("ib_write_bw", "-s 65536");
+    perftest("ib_write_bw", "-s 1048576 -b");
+}
+
+#[test]
+fn reads_and_atomics_are_measured() {
+    perftest("ib_read_lat", "-s 64");
+    perftest("ib_read_bw", "-s 65536");
+    for kind in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
+        perftest("ib_atomic_lat", &format!("-A {kind}"));
+        perftest("ib_atomic_bw", &format!("-A {kind}"));
+    }
+}
+
+/// The C program of this folder, built once; none without the headers.
+fn program() -> Option<&'static PathBuf> {
+    static BUILT: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("verbs");
+        let output = Command::new("cc")
+            .args([
+                "-std=gnu11",
+                "-O1",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-pthread",
+            ])
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/verbs.c"))
+            .arg("-o")
+            .arg(&program)
+            .args(["-lrdmacm", "-libverbs"])
+            .output()
+            .unwrap_or_else(|error| panic!("cc: {error}; scripts/setup installs it"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("rdma/rdma_cma.h: No such file") {
+            println!("skipped: rdma/rdma_cma.h is not installed (Debian: librdmacm-dev)");
+            return None;
+        }
+        assert!(output.status.success(), "{said}");
+        Some((folder, program))
+    });
+    built.as_ref().map(|(_, program)| program)
+}
+
+fn part(name: &str) {
+    let Some(program) = program() else {
+        return;
+    };
+    let output = run(&format!("timeout 120 {} {name}", program.display()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {errors}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "right\n");
+}
+
+/// Tests of the C program, by their names there.
+macro_rules! parts {
+    ($($test:ident: $name:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            part($name);
+        }
+    )*};
+}
+
+parts! {
+    every_operation_completes_as_verbs_say: "operations";
+    extended_pairs_and_queues_do_the_same: "extended";
+    faults_are_reported_to_the_one_that_made_them: "faults";
+    a_request_for_an_event_raises_one: "events";
+    slots_are_taken_until_their_completion_is_polled: "slots";
+    shared_receives_serve_several_pairs: "shared";
+    bad_arguments_are_refused: "misuse";
+    objects_leave_nothing: "leaks";
+    a_million_regions_fit: "regions";
+    a_killed_peer_is_noticed_at_once: "killed";
+    a_thousand_connections_work: "many";
+    random_operations_agree_with_a_model: "sequence";
+    several_threads_share_a_pair: "threads";
+    a_program_that_watches_its_memory_sees_writes: "memory";
+    a_request_can_be_rejected: "rejected";
+    calls_without_a_channel_wait: "waiting";
+    addresses_are_those_of_both_sides: "addresses";
+    regions_have_their_rights: "rights";
+    messages_have_all_lengths: "lengths";
+    a_message_invalidates_a_key: "invalidated";
+    events_move_with_their_identifier: "migrated";
+    what_was_sent_arrives_after_the_end: "left";
+    a_child_has_its_own_engine: "forked";
+    properties_and_names_are_reported: "properties";
+}
