@@ -1,5 +1,5 @@
-//! `sidecore rdma`: rping's exchange over a kernel's TCP socket, or over a running stack; programs on
-//! libibverbs.
+//! `sidecore rdma`: rping's exchange over a kernel's TCP socket, or over a running stack; programs
+//! on libibverbs.
 
 mod run;
 

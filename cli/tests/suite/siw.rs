@@ -95,8 +95,8 @@ fn linux_tools_and_our_ends_understand_one_another() {
 }
 
 mod rdma {
-    //! `rdma serve`, `rdma ping` and `rdma run`, from the outside: silent connections block no other
-    //! client, a signal ends the server, and Debian's rping is a peer of both.
+    //! `rdma serve`, `rdma ping` and `rdma run`, from the outside: silent connections block no
+    //! other client, a signal ends the server, and Debian's rping is a peer of both.
 
     // A test's helpers may fail it too.
     #![allow(clippy::unwrap_used)]

@@ -194,7 +194,7 @@ pub fn under_names(library: &Path, names: &[&str]) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Whether a program loads libraries that its starter chooses.
+/// Reach of a program by libraries that its starter chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reach {

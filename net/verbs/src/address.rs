@@ -131,7 +131,7 @@ pub(crate) fn route(bound: Option<SocketAddr>, peer: SocketAddr) -> Result<Socke
     ))
 }
 
-/// What rdma_getaddrinfo(3) returns: the program's structure, and what it points to.
+/// A result of rdma_getaddrinfo(3): the program's structure, and the addresses in it.
 #[repr(C)]
 struct Info {
     raw: rdma_addrinfo,

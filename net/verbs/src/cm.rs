@@ -56,7 +56,7 @@ pub(crate) struct IdObject {
     engine: &'static Engine,
     /// Calls wait for their event.
     pub(crate) is_synchronous: bool,
-    /// What rdma_create_ep(3) keeps for the pairs of requests.
+    /// Domain and attributes for the pairs of requests, by rdma_create_ep(3).
     pub(crate) template: Option<(*mut ibv_pd, ibv_qp_init_attr)>,
     /// Its shared queue was made for it.
     pub(crate) owns_srq: bool,
