@@ -43,8 +43,8 @@ impl Args {
         match reach(Path::new(program)) {
             Reach::Static => bail!("{shown} is linked statically: it loads no libraries"),
             Reach::Privileged => bail!(
-                "{shown} runs as another user than who starts it: the system lets no one replace \
-                 its libraries"
+                "{shown} runs as another user (set-user-ID or set-group-ID): the system does not \
+                 let its libraries be replaced"
             ),
             _ => {}
         }

@@ -85,10 +85,15 @@ fn gid(ip: IpAddr) -> [u64; 2] {
     [((bits >> 64) as u64).to_be(), (bits as u64).to_be()]
 }
 
+/// True if connections go over a stack, whose addresses and routes are not the kernel's.
+fn is_on_stack() -> bool {
+    std::env::var_os("SIDECORE_RDMA_SOCKET").is_some_and(|path| !path.is_empty())
+}
+
 /// Tries to bind to a local address; the address with its port, which the socket keeps for its
 /// owner if the system has chosen it.
 pub(crate) fn probe(address: SocketAddr) -> Result<(SocketAddr, Option<OwnedFd>), c_int> {
-    if std::env::var_os("SIDECORE_RDMA_SOCKET").is_some_and(|path| !path.is_empty()) {
+    if is_on_stack() {
         // The addresses are the stack's, which checks them when it listens.
         return Ok((address, None));
     }
@@ -121,6 +126,10 @@ pub(crate) fn route(bound: Option<SocketAddr>, peer: SocketAddr) -> Result<Socke
         SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
     };
+    if is_on_stack() {
+        // It becomes known with the connection.
+        return Ok(any);
+    }
     // A datagram socket that is connected sends nothing: the kernel only looks up the route.
     let socket = UdpSocket::bind(any).map_err(number)?;
     socket.connect(peer).map_err(number)?;
