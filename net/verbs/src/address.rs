@@ -1,6 +1,6 @@
-//! Addresses: of programs' structures, of routes, and by names.
+//! Addresses of programs' structures, of routes, and by names; and `rsocket`.
 
-use crate::cm_abi::*;
+use crate::abi::*;
 use crate::{abi::zeroed, errno};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::ffi::{c_char, c_int};
@@ -248,5 +248,174 @@ pub(crate) unsafe extern "C" fn free_info(info: *mut rdma_addrinfo) {
     if !info.is_null() {
         // SAFETY: one of ours, once, as rdma_getaddrinfo(3) demands.
         drop(unsafe { Box::from_raw(info.cast::<Info>()) });
+    }
+}
+
+/// `rsocket`: the interface's stream sockets, which are the kernel's here.
+///
+/// A stream over TCP needs no RDMA below it: each call is the one of the system without its "r".
+/// Both sides must be of this library: the bytes are not those of librdmacm's own protocol. Mapped
+/// writes (`riowrite`) have no counterpart and are refused.
+pub(crate) mod rsocket {
+    use std::ffi::{c_int, c_void};
+
+    /// The level of the interface's own options.
+    const SOL_RDMA: c_int = 0x10000;
+
+    /// Calls of the system under the interface's names.
+    macro_rules! calls {
+        ($($name:ident = $call:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+            pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+                // SAFETY: the arguments of the call of the system, as rsocket(7) demands.
+                unsafe { libc::$call($($argument),*) }
+            }
+        )*};
+    }
+
+    calls! {
+        bind = bind(fd: c_int, address: *const libc::sockaddr, count: libc::socklen_t) -> c_int;
+        listen = listen(fd: c_int, backlog: c_int) -> c_int;
+        accept = accept(fd: c_int, address: *mut libc::sockaddr, count: *mut libc::socklen_t) -> c_int;
+        connect = connect(fd: c_int, address: *const libc::sockaddr, count: libc::socklen_t) -> c_int;
+        shutdown = shutdown(fd: c_int, how: c_int) -> c_int;
+        close = close(fd: c_int) -> c_int;
+        recv = recv(fd: c_int, into: *mut c_void, count: usize, flags: c_int) -> isize;
+        recvfrom = recvfrom(
+            fd: c_int, into: *mut c_void, count: usize, flags: c_int, address: *mut libc::sockaddr,
+            room: *mut libc::socklen_t
+        ) -> isize;
+        recvmsg = recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize;
+        sendto = sendto(
+            fd: c_int, from: *const c_void, count: usize, flags: c_int,
+            address: *const libc::sockaddr, bytes: libc::socklen_t
+        ) -> isize;
+        sendmsg = sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize;
+        read = read(fd: c_int, into: *mut c_void, count: usize) -> isize;
+        readv = readv(fd: c_int, pieces: *const libc::iovec, count: c_int) -> isize;
+        writev = writev(fd: c_int, pieces: *const libc::iovec, count: c_int) -> isize;
+        poll = poll(places: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int;
+        select = select(
+            count: c_int, readable: *mut libc::fd_set, writable: *mut libc::fd_set,
+            exceptional: *mut libc::fd_set, timeout: *mut libc::timeval
+        ) -> c_int;
+        getpeername = getpeername(
+            fd: c_int, address: *mut libc::sockaddr, count: *mut libc::socklen_t
+        ) -> c_int;
+        getsockname = getsockname(
+            fd: c_int, address: *mut libc::sockaddr, count: *mut libc::socklen_t
+        ) -> c_int;
+    }
+
+    pub(crate) unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+        // SAFETY: numbers only; an option of this stack.
+        unsafe {
+            let fd = libc::socket(family, kind, protocol);
+            if fd >= 0 && kind & 0xf == libc::SOCK_STREAM {
+                // The interface's messages go out at once; and a server that starts again finds its
+                // port free, as with RDMA.
+                let yes: c_int = 1;
+                let (value, bytes) = (
+                    (&raw const yes).cast(),
+                    size_of::<c_int>() as libc::socklen_t,
+                );
+                libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, value, bytes);
+                libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, value, bytes);
+            }
+            fd
+        }
+    }
+
+    pub(crate) unsafe extern "C" fn send(
+        fd: c_int,
+        from: *const c_void,
+        count: usize,
+        flags: c_int,
+    ) -> isize {
+        // A peer that is gone is an error of the call here: the interface has no signal for it.
+        // SAFETY: the arguments of send(2), as rsocket(7) demands.
+        unsafe { libc::send(fd, from, count, flags | libc::MSG_NOSIGNAL) }
+    }
+
+    pub(crate) unsafe extern "C" fn write(fd: c_int, from: *const c_void, count: usize) -> isize {
+        // SAFETY: the arguments of write(2), as rsocket(7) demands.
+        unsafe { send(fd, from, count, 0) }
+    }
+
+    pub(crate) unsafe extern "C" fn setsockopt(
+        fd: c_int,
+        level: c_int,
+        option: c_int,
+        value: *const c_void,
+        count: libc::socklen_t,
+    ) -> c_int {
+        // Sizes of RDMA's queues: there are none.
+        if level == SOL_RDMA {
+            return 0;
+        }
+        // SAFETY: the arguments of setsockopt(2), as rsocket(7) demands.
+        unsafe { libc::setsockopt(fd, level, option, value, count) }
+    }
+
+    pub(crate) unsafe extern "C" fn getsockopt(
+        fd: c_int,
+        level: c_int,
+        option: c_int,
+        value: *mut c_void,
+        count: *mut libc::socklen_t,
+    ) -> c_int {
+        if level == SOL_RDMA {
+            return crate::fail(libc::ENOPROTOOPT);
+        }
+        // SAFETY: the arguments of getsockopt(2), as rsocket(7) demands.
+        unsafe { libc::getsockopt(fd, level, option, value, count) }
+    }
+
+    pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        match command {
+            // SAFETY: rsocket(7) has these two alone, whose argument is a number.
+            libc::F_GETFL | libc::F_SETFL => unsafe { libc::fcntl(fd, command, argument) },
+            _ => crate::fail(libc::ENOTSUP),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back_as_they_were_written() {
+        for text in [
+            "192.0.2.7:7174",
+            "[2001:db8::7]:1",
+            "[fe80::1%3]:65535",
+            "0.0.0.0:0",
+        ] {
+            let address: SocketAddr = text.parse().unwrap();
+            let mut place: Address = zeroed();
+            let bytes = write(&mut place, address);
+            assert_eq!(bytes, if address.is_ipv4() { 16 } else { 28 });
+            assert_eq!(read(&raw const place), Some(address));
+        }
+        let none: Address = zeroed();
+        assert_eq!(read(&raw const none), None);
+        assert_eq!(read(std::ptr::null()), None);
+    }
+
+    #[test]
+    fn a_route_has_the_identifiers_of_its_addresses() {
+        let mut route: rdma_route = zeroed();
+        let mapped: SocketAddr = "[::ffff:192.0.2.7]:5".parse().unwrap();
+        write_route(
+            &mut route,
+            Some(mapped),
+            Some("192.0.2.8:6".parse().unwrap()),
+        );
+        // IPv4 through a socket of IPv6 is IPv4 for the program.
+        let source = read(&raw const route.addr.src_storage);
+        assert_eq!(source, Some("192.0.2.7:5".parse().unwrap()));
+        let [high, low, peer_high, peer_low, _] = route.addr.addr.map(u64::from_be);
+        assert_eq!((high, low), (0, 0xffff_c000_0207));
+        assert_eq!((peer_high, peer_low), (0, 0xffff_c000_0208));
     }
 }

@@ -1,7 +1,6 @@
 //! Identifiers of connections: their life, options and addresses.
 
 use crate::abi::*;
-use crate::cm_abi::*;
 use crate::device;
 use crate::engine::Engine;
 use crate::event::{self, channel_of, make_channel};

@@ -2,7 +2,6 @@
 
 use crate::abi::*;
 use crate::cm::{Id, IdObject, Stage, bind_device, finish, id_of};
-use crate::cm_abi::*;
 use crate::engine::Engine;
 use crate::event::News;
 use crate::pair::{options, qp_of};

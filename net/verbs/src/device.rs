@@ -4,9 +4,10 @@
 
 use crate::abi::*;
 use crate::engine::Engine;
-use crate::queue::{Context, Events};
+use crate::event::Events;
+use crate::queue::Context;
 use crate::state::Core;
-use crate::{fail, fast, pair, pointer_failed, queue, shared};
+use crate::{fail, fast, memory, pair, pointer_failed, queue};
 use sidecore_rdma::{MESSAGE_BYTES_MAX, PIECES_MAX, QUEUES_MAX, SHARED_QUEUES_MAX};
 use std::ffi::{c_char, c_int, c_void};
 
@@ -190,13 +191,13 @@ pub(crate) fn open_context() -> Result<*mut ibv_context, c_int> {
     let object = Box::into_raw(Box::new(ContextObject {
         raw: verbs_context {
             query_port: Some(query_port),
-            advise_mr: Some(crate::memory::advise_mr),
+            advise_mr: Some(memory::advise_mr),
             modify_cq: Some(queue::modify_cq),
             create_cq_ex: Some(queue::create_cq_ex),
             query_device_ex: Some(query_ex),
             create_qp_ex: Some(pair::create_ex),
-            get_srq_num: Some(shared::number),
-            create_srq_ex: Some(shared::create_ex),
+            get_srq_num: Some(memory::srq_number),
+            create_srq_ex: Some(memory::create_srq_ex),
             sz: size_of::<verbs_context>(),
             context,
             ..zeroed()

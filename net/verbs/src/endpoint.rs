@@ -2,8 +2,7 @@
 
 use crate::abi::*;
 use crate::cm::{self, IdObject, Stage, id_of, release_event};
-use crate::cm_abi::*;
-use crate::{connect, device, event, fail, memory, pair, queue, shared};
+use crate::{connect, device, event, fail, memory, pair, queue};
 use std::ffi::c_int;
 
 /// The domain of identifiers whose program names none: one for the process.
@@ -222,7 +221,7 @@ pub(crate) unsafe extern "C" fn create_srq(
             Ok(pd) => pd,
             Err(error) => return fail(error),
         };
-        let srq = shared::create(pd, attr);
+        let srq = memory::create_srq(pd, attr);
         if srq.is_null() {
             return -1;
         }
@@ -252,7 +251,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
     unsafe {
         if id_of(id).is_some() && (*id.cast::<IdObject>()).owns_srq {
             let srq = std::mem::replace(&mut (*id).srq, std::ptr::null_mut());
-            shared::destroy(srq);
+            memory::destroy_srq(srq);
         }
     }
 }

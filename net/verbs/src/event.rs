@@ -3,13 +3,86 @@
 //! Must stay true: an identifier is not destroyed before the events about it that were read are
 //! acknowledged; those that were not read are dropped with it.
 
+use crate::abi::*;
 use crate::cm::{self, IdObject, id_of};
-use crate::cm_abi::*;
 use crate::engine::Engine;
-use crate::queue::{Events, take_count};
 use crate::state::Core;
 use crate::{fail, pointer_failed};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::VecDeque;
 use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// A queue of events with a descriptor that is readable while there is one.
+pub(crate) struct Events<T> {
+    descriptor: OwnedFd,
+    queue: VecDeque<T>,
+}
+
+impl<T> Events<T> {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE;
+        Ok(Self {
+            descriptor: eventfd(0, flags)?,
+            queue: VecDeque::new(),
+        })
+    }
+
+    pub(crate) fn descriptor(&self) -> c_int {
+        self.descriptor.as_raw_fd()
+    }
+
+    pub(crate) fn push(&mut self, event: T) {
+        self.queue.push_back(event);
+        rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes()).ok();
+    }
+
+    /// The next event, for a caller that has taken one from the descriptor.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.queue.pop_front()
+    }
+
+    /// Removes events without a reader, and their counts.
+    pub(crate) fn remove(&mut self, mut is_one: impl FnMut(&T) -> bool) -> Vec<T> {
+        let (gone, kept) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition::<VecDeque<T>, _>(&mut is_one);
+        self.queue = kept;
+        for _ in &gone {
+            // Never blocks: each event has its count, unless a reader has just taken it, which then
+            // finds no event and reads again.
+            if is_readable(self.descriptor()) {
+                rustix::io::read(&self.descriptor, &mut [0; 8]).ok();
+            }
+        }
+        gone.into()
+    }
+}
+
+fn is_readable(descriptor: c_int) -> bool {
+    let mut place = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one place on this stack.
+    unsafe { libc::poll(&raw mut place, 1, 0) == 1 }
+}
+
+/// Takes a count from an eventfd, as the program has set it: blocking or not.
+///
+/// # Errors
+/// -1 with `errno`.
+pub(crate) fn take_count(descriptor: c_int) -> Result<(), c_int> {
+    let mut count = [0_u8; 8];
+    // SAFETY: room for eight bytes; a descriptor of ours.
+    let taken = unsafe { libc::read(descriptor, count.as_mut_ptr().cast(), count.len()) };
+    match taken {
+        8 => Ok(()),
+        // `errno` is that of read(2): EAGAIN, EINTR.
+        _ => Err(-1),
+    }
+}
 
 /// A channel.
 pub(crate) struct CmChannel {
@@ -283,5 +356,32 @@ pub(crate) unsafe extern "C" fn migrate(
         }
         (*id.cast::<IdObject>()).is_synchronous = is_synchronous;
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_counts_the_events_that_are_left() {
+        let mut events = Events::new().unwrap();
+        let descriptor = events.descriptor();
+        for event in 0..5 {
+            events.push(event);
+        }
+        assert_eq!(events.remove(|event| event % 2 == 1), [1, 3]);
+        let mut left = Vec::new();
+        while is_readable(descriptor) {
+            take_count(descriptor).unwrap();
+            left.extend(events.pop());
+        }
+        assert_eq!(left, [0, 2, 4]);
+        assert_eq!(events.pop(), None);
+        // One that a reader has taken the count of already.
+        events.push(7);
+        take_count(descriptor).unwrap();
+        assert_eq!(events.remove(|_| true), [7]);
+        assert!(!is_readable(descriptor));
     }
 }

@@ -6,8 +6,8 @@
 //! receive behind a write, unsolicited and without one ahead of a message.
 
 use crate::abi::*;
+use crate::memory::srq_of;
 use crate::pair::{SendOp, qp_of};
-use crate::shared::srq_of;
 use crate::state::{Core, SOLICITED, flushed};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{

@@ -6,87 +6,15 @@
 use crate::abi::*;
 use crate::device::{self, ContextObject};
 use crate::engine::Engine;
+use crate::event::{Events, take_count};
 use crate::state::Core;
 use crate::{errno, fail, pointer_failed, steps};
-use rustix::event::{EventfdFlags, eventfd};
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint, c_void};
-use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Most entries of a completion queue.
 pub(crate) const CQE_MAX: c_int = 1 << 18;
-
-/// A queue of events with a descriptor that is readable while there is one.
-pub(crate) struct Events<T> {
-    descriptor: OwnedFd,
-    queue: VecDeque<T>,
-}
-
-impl<T> Events<T> {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE;
-        Ok(Self {
-            descriptor: eventfd(0, flags)?,
-            queue: VecDeque::new(),
-        })
-    }
-
-    pub(crate) fn descriptor(&self) -> c_int {
-        self.descriptor.as_raw_fd()
-    }
-
-    pub(crate) fn push(&mut self, event: T) {
-        self.queue.push_back(event);
-        rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes()).ok();
-    }
-
-    /// The next event, for a caller that has taken one from the descriptor.
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        self.queue.pop_front()
-    }
-
-    /// Removes events without a reader, and their counts.
-    pub(crate) fn remove(&mut self, mut is_one: impl FnMut(&T) -> bool) -> Vec<T> {
-        let (gone, kept) = std::mem::take(&mut self.queue)
-            .into_iter()
-            .partition::<VecDeque<T>, _>(&mut is_one);
-        self.queue = kept;
-        for _ in &gone {
-            // Never blocks: each event has its count, unless a reader has just taken it, which then
-            // finds no event and reads again.
-            if is_readable(self.descriptor()) {
-                rustix::io::read(&self.descriptor, &mut [0; 8]).ok();
-            }
-        }
-        gone.into()
-    }
-}
-
-fn is_readable(descriptor: c_int) -> bool {
-    let mut place = libc::pollfd {
-        fd: descriptor,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    // SAFETY: one place on this stack.
-    unsafe { libc::poll(&raw mut place, 1, 0) == 1 }
-}
-
-/// Takes a count from an eventfd, as the program has set it: blocking or not.
-///
-/// # Errors
-/// -1 with `errno`.
-pub(crate) fn take_count(descriptor: c_int) -> Result<(), c_int> {
-    let mut count = [0_u8; 8];
-    // SAFETY: room for eight bytes; a descriptor of ours.
-    let taken = unsafe { libc::read(descriptor, count.as_mut_ptr().cast(), count.len()) };
-    match taken {
-        8 => Ok(()),
-        // `errno` is that of read(2): EAGAIN, EINTR.
-        _ => Err(-1),
-    }
-}
 
 /// A program's handle: asynchronous events.
 pub(crate) struct Context {
@@ -539,4 +467,56 @@ pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, _attr: *mut c_void) 
     // Moderation of events is not offered.
     errno(libc::EOPNOTSUPP);
     libc::EOPNOTSUPP
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(armed: Option<bool>) -> Cq {
+        Cq {
+            context: 0,
+            channel: None,
+            entries: VecDeque::new(),
+            armed,
+            unacknowledged: 0,
+            users: 0,
+            current: None,
+        }
+    }
+
+    #[test]
+    fn a_request_is_for_one_completion_of_its_kind() {
+        // Requested: none, any, solicited only; the completion: not solicited, solicited.
+        let table = [
+            (None, false, false),
+            (None, true, false),
+            (Some(false), false, true),
+            (Some(false), true, true),
+            (Some(true), false, false),
+            (Some(true), true, true),
+        ];
+        for (armed, solicited, raises) in table {
+            let mut cq = queue(armed);
+            assert_eq!(cq.push(zeroed(), None, solicited), raises);
+            // A second one raises nothing more, unless the request is still open.
+            assert_eq!(cq.push(zeroed(), None, true), armed.is_some() && !raises);
+            assert_eq!(cq.entries.len(), 2);
+        }
+    }
+
+    #[test]
+    fn a_destroyed_pair_leaves_no_completions() {
+        let mut cq = queue(None);
+        for number in [1, 2, 1, 3] {
+            let wc = ibv_wc {
+                qp_num: number,
+                ..zeroed()
+            };
+            cq.push(wc, None, false);
+        }
+        cq.forget(1);
+        let left: Vec<_> = cq.entries.iter().map(|(wc, _)| wc.qp_num).collect();
+        assert_eq!(left, [2, 3]);
+    }
 }

@@ -8,10 +8,10 @@ use crate::abi::*;
 use crate::cm::Id;
 use crate::engine::Watch;
 use crate::event::CmChannel;
+use crate::memory::Srq;
 use crate::pair::Qp;
 use crate::queue::{Channel, Context, Cq};
-use crate::shared::Srq;
-use crate::table::Table;
+use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{
     Completion, ConnectionId, Device, End, Event, Kind, ListenerId, QUEUE_DEPTH_MAX, QueueId,
     Queued, Queues, RdmaError, Region, Status, Transport,
@@ -360,14 +360,145 @@ pub(crate) fn flushed(wr_id: u64, opcode: c_int, qp_num: u32) -> ibv_wc {
 
 /// The status of the work that ended a connection.
 fn blame(end: &End) -> c_int {
-    let End::Received(terminate) = end else {
-        return IBV_WC_WR_FLUSH_ERR;
-    };
-    match terminate.numbers {
+    match end {
+        End::Received(terminate) => refused(terminate.numbers),
+        _ => IBV_WC_WR_FLUSH_ERR,
+    }
+}
+
+/// The status of work that a peer has refused, by its terminate message's layer, type and code.
+fn refused(numbers: [u8; 3]) -> c_int {
+    match numbers {
         // RDMAP's protection errors, and DDP's of tagged buffers.
         [0, 1, _] | [1, 1, _] => IBV_WC_REM_ACCESS_ERR,
         // A message that is longer than its buffer, or finds none.
         [1, 2, _] => IBV_WC_REM_INV_REQ_ERR,
         _ => IBV_WC_REM_OP_ERR,
+    }
+}
+
+/// A table of objects with reused handles: by the handle in the program's structure, and by that
+/// structure's address.
+///
+/// Must stay true: an entry is found only by both, so that a pointer to an object that was freed
+/// names nothing, as long as its memory can be read.
+pub(crate) struct Table<T> {
+    places: Vec<Option<(usize, T)>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Table<T> {
+    /// A handle for an object, whose address [`Self::name`] adds.
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        // The handle freed last: its place is most likely in the cache.
+        if let Some(handle) = self.free.pop() {
+            self.places[handle.to_usize()] = Some((0, value));
+            return handle;
+        }
+        self.places.push(Some((0, value)));
+        u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Records the address of an object's structure.
+    pub(crate) fn name(&mut self, handle: u32, address: usize) {
+        if let Some(Some(place)) = self.places.get_mut(handle.to_usize()) {
+            place.0 = address;
+        }
+    }
+
+    /// The object of a structure.
+    pub(crate) fn find(&mut self, handle: u32, address: usize) -> Option<&mut T> {
+        let place = self.places.get_mut(handle.to_usize())?.as_mut()?;
+        (place.0 == address).then_some(&mut place.1)
+    }
+
+    /// The object with a handle that this library has kept.
+    pub(crate) fn get(&mut self, handle: u32) -> Option<&mut T> {
+        let place = self.places.get_mut(handle.to_usize())?.as_mut();
+        place.map(|(_, value)| value)
+    }
+
+    /// The address of an object's structure.
+    pub(crate) fn address(&self, handle: u32) -> usize {
+        let place = self.places.get(handle.to_usize());
+        place.and_then(Option::as_ref).map_or(0, |place| place.0)
+    }
+
+    pub(crate) fn remove(&mut self, handle: u32) -> Option<T> {
+        let place = self.places.get_mut(handle.to_usize())?.take()?;
+        self.free.push(handle);
+        Some(place.1)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        let places = (0..).zip(self.places.iter_mut());
+        places.filter_map(|(handle, place)| Some((handle, &mut place.as_mut()?.1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_names_the_status_of_the_work_at_fault() {
+        let table = [
+            // RDMAP: no such tag, its bounds, its rights; RFC 5040, section 4.8.
+            ([0, 1, 0], IBV_WC_REM_ACCESS_ERR),
+            ([0, 1, 1], IBV_WC_REM_ACCESS_ERR),
+            ([0, 1, 2], IBV_WC_REM_ACCESS_ERR),
+            // DDP: a tagged segment's tag and bounds; RFC 5041, section 8.2.
+            ([1, 1, 0], IBV_WC_REM_ACCESS_ERR),
+            ([1, 1, 1], IBV_WC_REM_ACCESS_ERR),
+            // A message without a buffer, and one that is too long.
+            ([1, 2, 2], IBV_WC_REM_INV_REQ_ERR),
+            ([1, 2, 5], IBV_WC_REM_INV_REQ_ERR),
+            // Everything else.
+            ([0, 2, 7], IBV_WC_REM_OP_ERR),
+            ([2, 0, 2], IBV_WC_REM_OP_ERR),
+        ];
+        for (numbers, status) in table {
+            assert_eq!(refused(numbers), status, "{numbers:?}");
+        }
+        for end in [End::Lost, End::Orderly] {
+            assert_eq!(blame(&end), IBV_WC_WR_FLUSH_ERR);
+        }
+    }
+
+    #[test]
+    fn flushed_work_keeps_its_name() {
+        let wc = flushed(9, IBV_WC_RECV, 4);
+        assert_eq!((wc.wr_id, wc.opcode, wc.qp_num), (9, IBV_WC_RECV, 4));
+        assert_eq!((wc.status, wc.byte_len), (IBV_WC_WR_FLUSH_ERR, 0));
+    }
+
+    #[test]
+    fn a_freed_object_is_not_found_by_its_old_address() {
+        let mut table = Table::default();
+        let first = table.insert('a');
+        table.name(first, 0x1000);
+        assert_eq!(table.find(first, 0x1000), Some(&mut 'a'));
+        assert_eq!(table.find(first, 0x2000), None);
+        assert_eq!(table.remove(first), Some('a'));
+        assert_eq!(table.remove(first), None);
+        let second = table.insert('b');
+        table.name(second, 0x2000);
+        // The place is used again, and the old structure still names nothing.
+        assert_eq!((first, table.find(first, 0x1000)), (second, None));
+        assert_eq!((table.len(), table.address(second)), (1, 0x2000));
+        assert_eq!(table.each().count(), 1);
     }
 }
