@@ -1,7 +1,7 @@
-//! Layouts and symbols beside those of rdma-core; Debian's programs on libibverbs and librdmacm, unmodified, in a network namespace of their own
-//! and without privileges; and a C program of this folder's on the same interface. Prints a note
-//! and passes where they are not installed (Debian: rdmacm-utils, perftest, ibverbs-utils;
-//! `scripts/setup`).
+//! Layouts and symbols compared with rdma-core's; Debian's programs on libibverbs and librdmacm,
+//! unmodified, in a network namespace of their own and without privileges; and a C program of this
+//! folder's on the same interface. Prints a note and passes where they are not installed (Debian:
+//! rdmacm-utils, perftest, ibverbs-utils; `scripts/setup`).
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
 
 use std::collections::BTreeSet;
