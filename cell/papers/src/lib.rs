@@ -18,7 +18,6 @@
 pub mod answer;
 pub mod catalogue;
 mod charts;
-mod date;
 mod page;
 pub mod results;
 mod rule;

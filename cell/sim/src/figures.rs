@@ -7,8 +7,8 @@
 
 use crate::machine::Machine;
 use crate::model::{Options, simulate};
-use crate::parallel;
 use crate::property::Property;
+use crate::tables::in_parallel;
 use serde::Serialize;
 use sidecore_sched::{Edtlp, Equi, Hybrid, Measured, Mgps, Policy};
 
@@ -50,7 +50,7 @@ pub fn points(
     seed: u64,
     progress: &(dyn Fn() + Sync),
 ) -> Vec<Point> {
-    parallel::map(bootstraps.to_vec(), |count| {
+    in_parallel(bootstraps.to_vec(), |count| {
         let point = point(machine, count, seed);
         progress();
         point

@@ -32,7 +32,6 @@ mod host;
 mod machine;
 mod model;
 pub mod paper;
-mod parallel;
 mod picture;
 pub mod property;
 pub mod report;

@@ -9,9 +9,9 @@
 //! headers, stay as they are.
 
 use crate::Error;
-use crate::edits::Edits;
 use crate::lanes::operand;
 use crate::lanes::types::Types;
+use crate::text::Edits;
 use crate::text::Text;
 
 /// Options by which the compiler names all conversions and writes nothing.

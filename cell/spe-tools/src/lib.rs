@@ -11,7 +11,6 @@
 
 mod assembly;
 mod document;
-mod edits;
 mod embed;
 mod error;
 mod files;
@@ -26,7 +25,6 @@ mod places;
 mod ppu;
 mod print;
 mod rewrite;
-mod run;
 mod single;
 mod spu;
 mod stack;
@@ -41,3 +39,31 @@ pub use error::Error;
 pub use kit::{Kit, Parts};
 pub use names::{Driver, driver_named};
 pub use view::{Live, Traced, table, timeline};
+
+use names::Kind;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+impl Driver {
+    /// Does the driver's work with the arguments behind its name; becomes the tool where it can.
+    ///
+    /// # Errors
+    /// The kit cannot be unpacked, the tool is missing, or an argument is refused.
+    pub fn run(self, kit: &Kit, arguments: Vec<OsString>) -> Result<ExitCode, Error> {
+        let arguments = if self.is_ibm() {
+            options::of_ibm(arguments)
+        } else {
+            arguments
+        };
+        match self.kind {
+            Kind::Spu { plus } => spu::compile(kit, plus, arguments),
+            Kind::Ppu { plus, narrow } => ppu::compile(kit, plus, narrow, arguments),
+            Kind::Alone => tool::become_tool(&kit.alone_program()?, &arguments),
+            Kind::Embed => embed::run(self.name(), &arguments),
+            Kind::SpuLink => spu::link(kit, &arguments),
+            Kind::Binutils(tool) => tool::become_tool(tool, &arguments),
+            Kind::Refused(reason) => Err(Error::Refused(reason.into())),
+            Kind::Step => step::run(kit, &arguments),
+        }
+    }
+}

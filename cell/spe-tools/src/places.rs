@@ -11,8 +11,8 @@
 //! casts between pointers compile as they did. Initializers that it must evaluate, literals of
 //! small numbers and offsets of members stay as they are, and lines keep their numbers.
 
-use crate::edits::Edits;
 use crate::lanes::{operand, types::Types};
+use crate::text::Edits;
 use crate::text::Text;
 use crate::tokens::Kind;
 use std::collections::BTreeMap;

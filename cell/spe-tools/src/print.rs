@@ -7,7 +7,7 @@
 //!
 //! Must stay true: arguments of `%v`, and calls whose format is no literal, stay as they are.
 
-use crate::edits::Edits;
+use crate::text::Edits;
 use crate::tokens::{Kind, Token, next_seen, tokens};
 
 /// The source with the macro around printed arguments; nothing where there are none.

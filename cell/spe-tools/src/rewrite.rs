@@ -14,7 +14,7 @@ mod aligned;
 
 pub(crate) use aligned::arrays;
 
-use crate::edits::Edits;
+use crate::text::Edits;
 use crate::tokens::{Kind, Token, next_seen, previous_seen, seen, tokens};
 use std::collections::HashMap;
 

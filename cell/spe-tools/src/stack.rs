@@ -7,7 +7,7 @@
 //! Must stay true: declarations of other registers and all other source stay as they are, and
 //! lines keep their numbers.
 
-use crate::edits::Edits;
+use crate::text::Edits;
 use crate::tokens::{Kind, Token, next_seen, previous_seen, tokens};
 use std::ops::Range;
 

@@ -1,11 +1,12 @@
-//! `sidecore block info`.
+//! `sidecore block info` and `diff`.
 
-use super::common::{AccessArgs, MemoryArgs};
+use super::common::{AccessArgs, MemoryArgs, OpenArgs};
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::overlay::tools;
-use sidecore_block::pack::ImageInfo;
-use std::path::PathBuf;
+use sidecore_block::pack::{Differences, ImageInfo, compare, sides};
+use sidecore_terminal::progress::watched;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -33,5 +34,35 @@ impl Args {
         output::report(self.json, &ImageInfo::of(&index), |info| {
             info.text(&index, &access.keys_valid(&index))
         })
+    }
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Contents are compared in blocks of 4 KiB; what layers or the images' checksums say to be the same \
+is not read. Each line is a stretch that differs: its first byte and its length.")]
+pub(crate) struct DiffArgs {
+    #[command(flatten)]
+    open: OpenArgs,
+    /// The other: an image, or an overlay on the first
+    #[arg(value_name = "OTHER")]
+    other: PathBuf,
+    /// Compare overlays: the image that both stand on
+    #[arg(long, value_name = "IMAGE")]
+    base: Option<PathBuf>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl DiffArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let paths = [self.open.image.as_path(), self.other.as_path()];
+        let open = |path: &Path| self.open.device_of(path, self.open.memory);
+        let ([one, two], share_base) = sides(paths, self.base.as_deref(), open)?;
+        let found = watched(Some(one.size_bytes()), "comparing", |on_bytes| {
+            compare(&one, &two, share_base, on_bytes)
+        })?;
+        output::report(self.json, &found, Differences::text)
     }
 }

@@ -6,7 +6,6 @@ mod bench;
 mod clone;
 mod commit;
 mod common;
-mod diff;
 mod export;
 mod extract;
 mod files;
@@ -70,7 +69,7 @@ pub(crate) enum Command {
     /// Put a new overlay above that of a running server, which keeps the old one as it is now.
     Snapshot(clone::SnapshotArgs),
     /// List where two images or overlays differ.
-    Diff(diff::Args),
+    Diff(info::DiffArgs),
     /// Write an image's contents, with an overlay's, as a plain file or as qcow2.
     Export(export::Args),
     /// List files of an image, without a mount.

@@ -6,7 +6,7 @@
 use libc::user_regs_struct;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sidecore_torture::stepper::{self, End as Ended, Watcher};
+use sidecore_torture::{End as Ended, Watcher, follow, start};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
@@ -86,7 +86,7 @@ pub(crate) enum End {
 
 /// Runs `command` to its end; `before` gets the paths of each call just before it runs.
 pub(crate) fn run(command: Command, before: &mut dyn FnMut(&[PathBuf])) -> End {
-    let main = stepper::start(command, CALLS.iter().map(|call| call.number)).unwrap();
+    let main = start(command, CALLS.iter().map(|call| call.number)).unwrap();
     let alive = Arc::new(Mutex::new(BTreeSet::new()));
     let (done, is_done) = channel::<()>();
     let watched = Arc::clone(&alive);
@@ -105,7 +105,7 @@ pub(crate) fn run(command: Command, before: &mut dyn FnMut(&[PathBuf])) -> End {
         before,
         end: End::Exit(-1),
     };
-    stepper::follow(main, &mut paths).unwrap();
+    follow(main, &mut paths).unwrap();
     drop(done);
     match watch.join().unwrap() {
         true => End::HeldUp,

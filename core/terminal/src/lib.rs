@@ -7,7 +7,6 @@
 //! is escaped before it is measured. Nothing here writes to a terminal except `print`, `usage`,
 //! `progress` and `screen`. Source: own.
 
-mod fold;
 #[cfg(feature = "command-line")]
 pub mod manual;
 #[cfg(feature = "print")]
@@ -24,9 +23,8 @@ pub mod usage;
 #[cfg(feature = "command-line")]
 pub mod values;
 
-pub use fold::{cut, fold};
 pub use table::{Column, Table};
-pub use text::Text;
+pub use text::{Text, cut, fold};
 
 use rustix::fd::AsFd;
 

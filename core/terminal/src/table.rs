@@ -1,6 +1,6 @@
 //! Tables: aligned columns that fit a terminal, and Markdown for documents.
 
-use crate::fold::cut;
+use crate::cut;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, presets};
 use sidecore_bare::text::printable;
 use textwrap::core::display_width;

@@ -10,13 +10,14 @@
 
 use crate::memory::{Bytes, NoMemory};
 use crate::process::{ProcessMark, is_limited};
-use crate::settings::{Use, settings};
 use sidecore_attach::Trust;
 use sidecore_daemon::client::{Client, ClientOptions, KernelId, Piece};
 use sidecore_daemon::find_socket;
 use sidecore_daemon::served::{Registry, Served};
 use sidecore_deflate::{BLOCK_BYTES, Deflater, block_bytes_max, served};
 use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -330,3 +331,35 @@ const ARENA_BYTES: u64 = 12 << 20;
 const ATTACH_LOOKS: u32 = 100;
 /// Time between two tries to attach.
 const RETRY_MS: u64 = 1000;
+
+/// Places where blocks may be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// No blocks: the base library alone.
+    Off,
+    /// On the caller.
+    Local,
+    /// On engines where there are some.
+    Engines,
+}
+
+pub(crate) struct Settings {
+    pub(crate) used: Use,
+    pub(crate) socket: Option<PathBuf>,
+}
+
+pub(crate) fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| {
+        let used = match std::env::var_os("SIDECORE_ZLIB") {
+            Some(word) if word == "off" => Use::Off,
+            Some(word) if word == "local" => Use::Local,
+            _ => Use::Engines,
+        };
+        let socket = std::env::var_os("SIDECORE_ZLIB_SOCKET").filter(|path| !path.is_empty());
+        Settings {
+            used,
+            socket: socket.map(PathBuf::from),
+        }
+    })
+}

@@ -20,7 +20,6 @@ mod inflate;
 mod io;
 mod memory;
 mod process;
-mod settings;
 mod whole;
 
 pub use deflate::*;

@@ -4,10 +4,10 @@
 
 use crate::deflate::zlib_bound;
 use crate::engines;
+use crate::engines::{Use, settings};
 use crate::guard;
 use crate::inflate::{Kind, inflate_at_once};
 use crate::memory::{Bytes, Memory};
-use crate::settings::{Use, settings};
 use libc::{c_int, c_ulong};
 use libz_rs_sys as base;
 use libz_rs_sys::*;

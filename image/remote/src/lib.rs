@@ -26,7 +26,6 @@ pub mod fault;
 mod fetch;
 mod link;
 mod location;
-mod metadata;
 #[doc(hidden)]
 pub mod origin;
 mod retry;

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 use sidecore_random::Random;
-use sidecore_torture::stepper::End;
+use sidecore_torture::End;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use crate::faults::{FAULTS, Fault, Resource, STARTED};
 use anyhow::{Context, Result};
 use libc::user_regs_struct;
 use nix::unistd::Pid;
-use sidecore_torture::stepper::{self, End, Watcher};
+use sidecore_torture::{End, Watcher, follow, start};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ impl Tracee {
             .spawn(move || {
                 // ptrace's calls must come from the thread that started the tracee.
                 let calls = FAULTS.iter().map(|fault| fault.call).chain([STARTED]);
-                let pid = match stepper::start(command, calls) {
+                let pid = match start(command, calls) {
                     Ok(pid) => pid,
                     Err(error) => {
                         to_owner.send(Err(error)).ok();
@@ -96,7 +96,7 @@ impl Tracee {
                 }
                 let mut tracer = Tracer::new(pid, program, plan, send_end, shared);
                 // An error of the tracer itself shows as an end that never came.
-                if stepper::follow(pid, &mut tracer).is_ok() {
+                if follow(pid, &mut tracer).is_ok() {
                     send_all.send(()).ok();
                 }
             })?;

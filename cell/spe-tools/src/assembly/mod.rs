@@ -12,7 +12,7 @@ mod instructions;
 mod powerpc;
 mod statement;
 
-use crate::edits::Edits;
+use crate::text::Edits;
 use crate::text::Text;
 use statement::Statement;
 

@@ -5,7 +5,7 @@ mod unions;
 use super::types::Types;
 use super::unions::Accesses;
 use super::{Lanes, constant, operand};
-use crate::edits::Edits;
+use crate::text::Edits;
 use crate::text::Text;
 use std::collections::BTreeSet;
 

@@ -6,7 +6,7 @@
 //!
 //! Must stay true: only declarations of arrays change; other uses keep the aligned type.
 
-use crate::edits::Edits;
+use crate::text::Edits;
 use crate::tokens::{Kind, Token, seen, tokens};
 
 /// The source with such arrays aligned as a whole; nothing where there are none.

@@ -6,7 +6,6 @@
 
 mod control;
 mod corroborate;
-mod dma;
 mod memory;
 mod probe;
 mod rows;

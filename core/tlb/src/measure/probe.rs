@@ -5,13 +5,15 @@
 //! right before and after. The fastest window is the undisturbed one. Must stay true: nothing but
 //! the walk is between the two readings of the counter. Source: docs/tlb.md, "Method".
 
+use super::TlbError;
 use super::memory::Memory;
-use super::{TlbError, dma};
 use crate::access::Path;
 use crate::chain::{self, Layout, Random};
 use crate::curve::Point;
+use sidecore_bare::width::ToUsize;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_engine::{Core, CoreOptions, DmaMode};
+use sidecore_engine::{Core, Ctx, In, Kernel, KernelError};
 use sidecore_sys::clock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,7 +184,7 @@ impl<'a> Probe<'a> {
         let values = memory.values();
         match &mut self.core {
             None => Ok(chase(values, from, steps)),
-            Some(core) => dma::chase(core, values, from, steps),
+            Some(core) => chase(core, values, from, steps),
         }
     }
 }
@@ -233,7 +235,7 @@ fn chase(values: &[u32], from: u32, steps: u64) -> u32 {
 fn block_values(path: Path) -> usize {
     match path {
         Path::Load => LINE_VALUES,
-        Path::DmaCopy | Path::DmaBorrow => dma::BLOCK_VALUES,
+        Path::DmaCopy | Path::DmaBorrow => BLOCK_VALUES,
     }
 }
 
@@ -249,6 +251,47 @@ const LAPS: u64 = 4;
 const STEPS_MIN: u64 = 20_000;
 /// Least logarithm of the ratio of two clocks that differ.
 const UNSTEADY: f64 = 0.05;
+
+/// Numbers in a get of 128 bytes.
+const BLOCK_VALUES: usize = 32;
+
+struct Chase;
+
+struct Args<'j> {
+    memory: In<'j, u32>,
+    from: u32,
+    steps: u64,
+}
+
+impl Kernel for Chase {
+    type Args<'j> = Args<'j>;
+    type Out = u32;
+    type State = ();
+    const LS: usize = BLOCK_VALUES * size_of::<u32>();
+
+    fn run<'c, 'j: 'c>(cx: &mut Ctx<'c, Self>, args: Args<'j>) -> Result<u32, KernelError> {
+        let mut buffer = cx.store.alloc::<u32>(BLOCK_VALUES)?;
+        let mut at = args.from;
+        for _ in 0..args.steps {
+            let (block, slot) = (at.to_usize() / BLOCK_VALUES, at.to_usize() % BLOCK_VALUES);
+            let source = args.memory.chunk(block, BLOCK_VALUES);
+            let source = source.ok_or_else(|| KernelError::failed("a chase left its memory"))?;
+            buffer = cx.mfc.get(buffer, source)?.wait();
+            at = buffer[slot];
+        }
+        Ok(at)
+    }
+}
+
+/// Follows a chain from `from` for `steps` steps, on this thread.
+fn chase(core: &mut Core, values: &[u32], from: u32, steps: u64) -> Result<u32, TlbError> {
+    let args = Args {
+        memory: In::new(values),
+        from,
+        steps,
+    };
+    core.run::<Chase>(args).map_err(TlbError::Engine)
+}
 
 #[cfg(test)]
 mod tests {

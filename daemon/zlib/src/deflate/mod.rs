@@ -9,11 +9,11 @@ mod parameters;
 mod state;
 
 use crate::engines;
+use crate::engines::{Use, settings};
 use crate::forward::is_compatible;
 use crate::guard;
 use crate::io;
 use crate::memory::Memory;
-use crate::settings::{Use, settings};
 use libc::{c_char, c_int, c_uchar, c_uint, c_ulong};
 use libz_rs_sys as base;
 use libz_rs_sys::*;

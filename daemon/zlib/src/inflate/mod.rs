@@ -18,11 +18,11 @@ mod tables;
 mod whole;
 mod window;
 
+use crate::engines::{Use, settings};
 use crate::forward::is_compatible;
 use crate::guard;
 use crate::io;
 use crate::memory::Memory;
-use crate::settings::{Use, settings};
 pub use back::{inflateBack, inflateBackEnd, inflateBackInit_};
 use libc::{c_char, c_int, c_long, c_uchar, c_uint, c_ulong};
 use libz_rs_sys::*;

@@ -32,7 +32,6 @@ mod load;
 mod map;
 mod opening;
 mod pointers;
-mod ranges;
 mod seal;
 mod slots;
 pub mod store;

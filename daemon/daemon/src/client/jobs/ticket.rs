@@ -145,7 +145,7 @@ impl Future for Ticket {
             None => {
                 // Neither a driver nor a thread with the descriptor looks at the completions.
                 if !is_driven {
-                    driver::start(&self.queue);
+                    super::start_driver(&self.queue);
                 }
                 Poll::Pending
             }

@@ -15,9 +15,9 @@ use super::OverlayError;
 use super::enlarged::Enlarged;
 use super::format::Entry;
 use super::layer::{Layer, Used};
-use super::ranges::Ranges;
 use crate::source::{BlockSource, BlockWrites, Deliver, Extent, ReadError, Written, check_range};
 use live::Origin;
+use parking_lot::{Condvar, Mutex};
 use parking_lot::{Mutex, RwLock};
 use read::{WINDOW_GRAINS, look_up, with_buffer};
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -271,5 +271,47 @@ impl BlockSource for Overlay {
 
     fn release_idle(&self, idle: Duration) {
         self.base.release_idle(idle);
+    }
+}
+
+/// Ranges in use.
+#[derive(Default)]
+struct Ranges {
+    held: Mutex<Vec<Range<u64>>>,
+    freed: Condvar,
+}
+
+/// A range in use.
+struct Held<'r> {
+    ranges: &'r Ranges,
+    range: Range<u64>,
+}
+
+impl Ranges {
+    /// Takes `range`; waits for the holders of overlapping ranges.
+    fn hold(&self, range: Range<u64>) -> Held<'_> {
+        let mut held = self.held.lock();
+        while held
+            .iter()
+            .any(|it| it.start < range.end && range.start < it.end)
+        {
+            self.freed.wait(&mut held);
+        }
+        held.push(range.clone());
+        Held {
+            ranges: self,
+            range,
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut held = self.ranges.held.lock();
+        if let Some(at) = held.iter().position(|it| *it == self.range) {
+            held.swap_remove(at);
+        }
+        drop(held);
+        self.ranges.freed.notify_all();
     }
 }
