@@ -11,7 +11,7 @@ use sidecore_phylo::analysis::plan::{Ledger, Outlook};
 use sidecore_phylo::analysis::supports::{
     AlignmentKind, AlignmentSupport, Progress as Event, Support,
 };
-use sidecore_phylo::evaluation::Fit;
+use sidecore_phylo::evaluation::{Fit, SitePosterior, class_table, rate_table};
 use sidecore_phylo::io::data::{Data, Reader};
 use sidecore_phylo::io::files::Files;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
@@ -50,6 +50,39 @@ pub(super) fn choose_model(alignment: &Alignment) -> Result<PartOptions> {
     bar.finish_and_clear();
     output::note!("sidecore: model {} chosen (BIC {:.2})", best.name, best.bic);
     Ok(part)
+}
+
+/// Tables of the sites.
+#[derive(clap::Args)]
+pub(super) struct SiteTables {
+    /// Write a table of the probabilities of a mixture's classes, or of the categories of rates, a
+    /// line for each site; of a search's best tree
+    #[arg(long, value_name = "FILE")]
+    pub(super) site_posteriors: Option<PathBuf>,
+    /// Write a table of the sites' rates: the mean, and the most probable category with its rate
+    #[arg(long, value_name = "FILE")]
+    pub(super) site_rates: Option<PathBuf>,
+}
+
+impl SiteTables {
+    /// True if a table is wanted.
+    pub(super) fn any(&self) -> bool {
+        self.site_posteriors.is_some() || self.site_rates.is_some()
+    }
+
+    /// Writes those that are wanted; `names` are the partitions'. Gives the files.
+    pub(super) fn write(&self, sites: &[SitePosterior], names: &[String]) -> Result<Vec<PathBuf>> {
+        let mut written = Vec::new();
+        if let Some(path) = &self.site_posteriors {
+            output::file(path, &class_table(sites, names))?;
+            written.push(path.clone());
+        }
+        if let Some(path) = &self.site_rates {
+            output::file(path, &rate_table(sites, names))?;
+            written.push(path.clone());
+        }
+        Ok(written)
+    }
 }
 
 /// Frequencies of amino acids for each site.

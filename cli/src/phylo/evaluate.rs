@@ -52,13 +52,8 @@ pub(crate) struct Args {
     /// no taxon has a character; of several trees, one after the other, with tabs between
     #[arg(long, value_name = "FILE")]
     site_lnl: Option<PathBuf>,
-    /// Write a table of the probabilities of a mixture's classes, or of the categories of rates, a
-    /// line for each site
-    #[arg(long, value_name = "FILE")]
-    site_posteriors: Option<PathBuf>,
-    /// Write a table of the sites' rates: the mean, and the most probable category with its rate
-    #[arg(long, value_name = "FILE")]
-    site_rates: Option<PathBuf>,
+    #[command(flatten)]
+    tables: common::SiteTables,
     /// Write the trees with the lengths used to this file, a line each; of unlinked lengths a line
     /// for each partition
     #[arg(long, value_name = "FILE")]
@@ -100,7 +95,7 @@ impl Args {
             epsilon: self.epsilon,
             lengths,
             sites,
-            posteriors: self.site_posteriors.is_some() || self.site_rates.is_some(),
+            posteriors: self.tables.any(),
         };
         let mut evaluated = Vec::new();
         for tree in trees {
@@ -133,14 +128,15 @@ impl Args {
             trees.len()
         );
         ensure!(
-            self.brlen.is_none() && self.pmsf.is_none() && self.site_rates.is_none(),
+            self.brlen.is_none() && self.pmsf.is_none() && self.tables.site_rates.is_none(),
             "+H: --brlen, --pmsf, --pmsf-tree and --site-rates do not go with classes of lengths"
         );
         let fit = (self.opt, self.epsilon);
         let found = heterotachy::evaluate(&trees, names, &patterns, model, fit, pool)?;
         let sites = alignment.sites();
         write(&self.site_lnl, || found.site_table(&patterns, sites))?;
-        write(&self.site_posteriors, || found.class_table(&patterns))?;
+        let classes = &self.tables.site_posteriors;
+        write(classes, || found.class_table(&patterns))?;
         write(&self.tree_out, || common::lines(&found.newicks))?;
         let report = ClassesJson {
             found,
@@ -158,14 +154,14 @@ impl Args {
         write(&self.tree_out, || {
             common::lines(evaluated.iter().flat_map(|one| &one.newicks))
         })?;
-        if self.site_posteriors.is_none() && self.site_rates.is_none() {
+        if !self.tables.any() {
             return Ok(());
         }
         let [one] = evaluated else {
             bail!("--site-posteriors and --site-rates are of one tree, and --tree has several");
         };
-        write(&self.site_posteriors, || one.class_table(names))?;
-        write(&self.site_rates, || one.rate_table(names))
+        self.tables.write(&one.posteriors, names)?;
+        Ok(())
     }
 }
 

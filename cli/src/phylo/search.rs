@@ -13,7 +13,9 @@ use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::Ledger;
 use sidecore_phylo::analysis::report::Report;
-use sidecore_phylo::analysis::supports::{AlignmentSupport, Support, bootstrap_support, tree_of};
+use sidecore_phylo::analysis::supports::{
+    AlignmentSupport, Support, bootstrap_support, sites_of, tree_of,
+};
 use sidecore_phylo::io::files::{Files, Names};
 use sidecore_phylo::io::live::Finished;
 use sidecore_phylo::io::ranks::farm::Crew;
@@ -131,11 +133,24 @@ impl Args {
         for &support in &self.options.support {
             written.extend(write_support(support, &files, &ledger, setup, &pool)?);
         }
+        written.extend(self.write_tables(&ledger, setup, &pool)?);
         let wall_s = began.elapsed().as_secs_f64();
         files.log(&format!("done in {wall_s:.2} s"))?;
         let (policy, findings) = (&self.running.policy, &setup.findings);
         let report = Report::new(&ledger, wall_s, engines, policy, findings, written);
         output::report(self.json, &report, Report::text)
+    }
+
+    /// Writes the tables of sites, of the best tree under its models.
+    fn write_tables(&self, ledger: &Ledger, setup: &RunSetup, pool: &Pool) -> Result<Vec<PathBuf>> {
+        let tables = &self.options.tables;
+        match ledger.best() {
+            Some(best) if tables.any() => {
+                let sites = sites_of(best, setup.run.names(), setup.parts_of(best)?, pool)?;
+                tables.write(&sites, &setup.part_names)
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// The files of a new or a resumed run, and what is done of it.

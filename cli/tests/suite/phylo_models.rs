@@ -351,6 +351,29 @@ fn rates_and_classes_of_sites_are_tables() {
         assert!(own + 1e-5 > rest && shares.iter().all(|other| own + 1e-5 > *other));
         assert_eq!(category == 0, rate[4] == "0.000000");
     }
+    // A search writes those of its best tree.
+    let found = json(&run(
+        here,
+        "search --msa a.phy --model JC+I+G4 --starts 1 --prefix s --json --engines 1 \
+         --site-rates s.tsv --site-posteriors sp.tsv",
+    ));
+    let files = found["files"].as_array().unwrap();
+    assert!(files.iter().any(|file| file == "s.tsv") && lines(here, "sp.tsv").len() == 201);
+    json(&run(
+        here,
+        "evaluate --msa a.phy --tree s.bestTree --model s.bestModel --json --site-rates e.tsv",
+    ));
+    let rate = |line: &String| line.split('\t').nth(2).unwrap().parse::<f64>();
+    for (a, b) in lines(here, "s.tsv")
+        .iter()
+        .zip(&lines(here, "e.tsv"))
+        .skip(1)
+    {
+        assert!(
+            (rate(a).unwrap() - rate(b).unwrap()).abs() < 1e-3,
+            "{a} {b}"
+        );
+    }
 }
 
 #[test]

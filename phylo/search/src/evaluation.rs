@@ -3,6 +3,7 @@
 use crate::likelihood::{
     Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions, Posteriors,
 };
+use crate::model::Process;
 use crate::runner::Runner;
 use crate::tree::Tree;
 use std::fmt::Write as _;
@@ -73,28 +74,26 @@ pub struct Evaluation {
     pub posteriors: Vec<SitePosterior>,
 }
 
-impl Evaluation {
-    /// The probabilities of each column's classes, as a table with tabs between; `names` are the
-    /// partitions'.
-    #[must_use]
-    pub fn class_table(&self, names: &[String]) -> String {
-        let rows = self.posteriors.iter();
-        class_table(rows.map(|own| (own.site, name_of(names, own.part), &own.classes[..])))
-    }
+/// The probabilities of each column's classes, as a table with tabs between; `names` are the
+/// partitions'.
+#[must_use]
+pub fn class_table(sites: &[SitePosterior], names: &[String]) -> String {
+    let rows = sites.iter();
+    class_rows(rows.map(|own| (own.site, name_of(names, own.part), &own.classes[..])))
+}
 
-    /// The columns' rates: the mean, and the most probable category with its rate, as a table with
-    /// tabs between.
-    #[must_use]
-    pub fn rate_table(&self, names: &[String]) -> String {
-        let mut text = "site\tpart\trate\tcategory\tcategory_rate\n".to_owned();
-        for own in &self.posteriors {
-            let (part, (category, rate)) = (name_of(names, own.part), own.category);
-            let (site, mean) = (own.site + 1, own.rate);
-            let row = format!("{site}\t{part}\t{mean:.6}\t{category}\t{rate:.6}\n");
-            text.push_str(&row);
-        }
-        text
+/// The columns' rates: the mean, and the most probable category with its rate, as a table with tabs
+/// between.
+#[must_use]
+pub fn rate_table(sites: &[SitePosterior], names: &[String]) -> String {
+    let mut text = "site\tpart\trate\tcategory\tcategory_rate\n".to_owned();
+    for own in sites {
+        let (part, (category, rate)) = (name_of(names, own.part), own.category);
+        let (site, mean) = (own.site + 1, own.rate);
+        let row = format!("{site}\t{part}\t{mean:.6}\t{category}\t{rate:.6}\n");
+        text.push_str(&row);
     }
+    text
 }
 
 /// Each column's log-likelihood on a line: of several trees one after the other, with tabs between.
@@ -117,7 +116,7 @@ fn name_of(names: &[String], part: usize) -> &str {
 }
 
 /// Lines of columns, each with its partition and the probabilities of its classes.
-pub(crate) fn class_table<'t>(
+pub(crate) fn class_rows<'t>(
     rows: impl Iterator<Item = (usize, &'t str, &'t [f64])> + Clone,
 ) -> String {
     let most = rows.clone().map(|(_, _, own)| own.len()).max().unwrap_or(0);
@@ -147,11 +146,34 @@ pub struct SitePosterior {
     /// The mean rate, in units of the mean over all sites.
     pub rate: f64,
     /// The category of rates that is most probable, from 1, and its rate; 0 where sites are
-    /// invariable. Of a mixture categories are those of all its classes, class by class.
+    /// invariable. Of a mixture that has rates across sites, a category is one of these, whatever
+    /// the class; of other mixtures, a class.
     pub category: (usize, f64),
     /// The probability of each class of a mixture; of other models of each category of rates. What
     /// they lack to 1 is that of invariable sites.
     pub classes: Vec<f64>,
+}
+
+/// The columns of partitions that share no lengths, each on a tree of its own. Blocks.
+///
+/// # Errors
+/// [`LikelihoodError`].
+pub fn posteriors_of(
+    parts: Vec<(Tree, PartOptions)>,
+    runner: impl Runner + Copy,
+) -> Result<Vec<SitePosterior>, LikelihoodError> {
+    let mut all = Vec::new();
+    for (number, (tree, part)) in parts.into_iter().enumerate() {
+        let options = Options::default();
+        let mut one = Likelihood::partitioned(tree, vec![part], runner, options)?;
+        let own = posteriors(&mut one)?.into_iter();
+        all.extend(own.map(|own| SitePosterior {
+            part: number,
+            ..own
+        }));
+    }
+    all.sort_by_key(|own| own.site);
+    Ok(all)
 }
 
 /// Those of a likelihood's columns, in order.
@@ -169,17 +191,19 @@ fn posteriors<R: Runner>(
             0 => (found.categories(), categories),
             classes => (&of_classes[..], classes),
         };
+        let across = across_classes(process, categories / width);
         for (site, pattern) in part.patterns().site_patterns() {
             let own = &found.categories()[pattern * categories..][..categories];
-            let rest = 1.0 - own.iter().sum::<f64>();
-            // The first of the most probable, so that equal ones give one answer.
-            let mut best = (0, rest);
-            for (at, &share) in own.iter().enumerate() {
+            // The rest of a pattern's likelihood is that of invariable sites.
+            let mut best = (0, 1.0 - own.iter().sum::<f64>());
+            for at in 0..across.len() {
+                let share: f64 = own.iter().skip(at).step_by(across.len()).sum();
+                // The first of the most probable, so that equal ones give one answer.
                 if share > best.1 {
                     best = (at + 1, share);
                 }
             }
-            let rate = best.0.checked_sub(1).map_or(0.0, |at| process.rates[at]);
+            let rate = best.0.checked_sub(1).map_or(0.0, |at| across[at]);
             all.push(SitePosterior {
                 site,
                 part: number,
@@ -192,6 +216,23 @@ fn posteriors<R: Runner>(
     // Partitions may have alternating columns; the order is the alignment's.
     all.sort_by_key(|own| own.site);
     Ok(all)
+}
+
+/// The rates across sites, `count` of them, as the classes of a mixture have them in the mean: each
+/// class has all, one after the other. With one or none, the rates of all categories.
+fn across_classes(process: &Process, count: usize) -> Vec<f64> {
+    if count < 2 {
+        return process.rates.clone();
+    }
+    let mean = |at: usize| {
+        let own = process.rates.iter().zip(&process.weights);
+        let own = own.skip(at).step_by(count);
+        let (sum, weights) = own.fold((0.0, 0.0), |(sum, all), (rate, weight)| {
+            (sum + rate * weight, all + weight)
+        });
+        sum / weights
+    };
+    (0..count).map(mean).collect()
 }
 
 /// Evaluates a tree under the models of an alignment's partitions. Blocks.

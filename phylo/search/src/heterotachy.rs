@@ -9,8 +9,10 @@
 //! historical signal from heterotachously evolved sequence alignments", Systematic Biology 69
 //! (2020), 249-264; names as in IQ-TREE.
 
-use crate::evaluation::{Fit, class_table};
-use crate::likelihood::{Lengths, Likelihood, LikelihoodError, Options, PartOptions, SiteClasses};
+mod fit;
+
+use crate::evaluation::{Fit, class_rows};
+use crate::likelihood::{Likelihood, LikelihoodError, Options, SiteClasses};
 use crate::model::{
     AscertainmentName, InvariantName, Model, ModelError, ModelName, RatesName, ScalerName,
 };
@@ -212,7 +214,7 @@ impl ClassedEvaluation {
         let shares = |pattern: usize| &self.posteriors[pattern * classes..][..classes];
         let rows: Vec<_> = patterns.site_patterns().collect();
         let rows = rows.iter();
-        class_table(rows.map(|&(site, pattern)| (site, "all", shares(pattern))))
+        class_rows(rows.map(|&(site, pattern)| (site, "all", shares(pattern))))
     }
 
     /// The result for people.
@@ -249,7 +251,7 @@ pub fn evaluate(
 ) -> Result<ClassedEvaluation, LikelihoodError> {
     let classes = model.names.len();
     let even = vec![1.0 / classes as f64; classes];
-    let mut weights = model.weights.clone().unwrap_or(even);
+    let weights = model.weights.clone().unwrap_or(even);
     let counts: Vec<f64> = patterns.weights().iter().copied().map(f64::from).collect();
     if fit == Fit::Nothing {
         let (mut likelihoods, mut own, mut shown) = (Vec::new(), Vec::new(), Vec::new());
@@ -265,23 +267,7 @@ pub fn evaluate(
         let shares = Shares::of(&own, &weights, &counts);
         return Ok(shares.report(weights, likelihoods, &shown, names));
     }
-    let mut fitted = Classes::begin(&trees[0], patterns, model, runner)?;
-    if model.weights.is_none() {
-        weights.clone_from(&fitted.weights);
-    }
-    fitted.weights = weights;
-    fitted.fixed_weights = model.weights.is_some();
-    // Lengths and weights first: parameters that are fitted before the classes differ keep them
-    // equal.
-    let mut shares = fitted.climb(Fit::Branches, epsilon, &counts)?;
-    if fit == Fit::All {
-        shares = fitted.climb(fit, epsilon, &counts)?;
-    }
-    // Each class starts from the linked fit, so freeing them cannot lower the likelihood.
-    if fit == Fit::All && !model.linked {
-        SiteClasses(&mut fitted.likelihood).link_models(false);
-        shares = fitted.climb(fit, epsilon, &counts)?;
-    }
+    let (fitted, shares) = fit::fitted(&trees[0], patterns, model, (fit, epsilon), runner)?;
     let parts = fitted.likelihood.parts();
     let models = parts.iter().map(|part| part.model_text()).collect();
     let of_class = |class| fitted.likelihood.tree().of_part(class, 1.0);
@@ -341,183 +327,7 @@ impl Shares {
     }
 }
 
-/// A fit under way: a partition a class, and the weights.
-struct Classes<R> {
-    likelihood: Likelihood<R>,
-    weights: Vec<f64>,
-    fixed_weights: bool,
-}
-
-/// Logarithms of the classes' lengths, branch by branch, then of their weights.
-type Point = Vec<f64>;
-
-impl<R: Runner + Copy> Classes<R> {
-    /// Lengths and weights as free rates across sites have them.
-    fn begin(
-        tree: &Tree,
-        patterns: &Patterns,
-        model: &ClassedModel,
-        runner: R,
-    ) -> Result<Self, LikelihoodError> {
-        let mut name = model.first().clone();
-        let categories = model.names.len();
-        name.rates = RatesName::Free {
-            categories,
-            given: None,
-        };
-        let (start, options) = (Model::new(name, patterns), Options::default());
-        let mut rates = Likelihood::new(tree.clone(), patterns.clone(), start, runner, options)?;
-        rates.optimise(START_EPSILON)?;
-        let process = rates.parts()[0].model().process();
-        let part = |name: &ModelName| PartOptions::new(name.clone(), patterns.clone());
-        let parts = model.names.iter().map(part).collect();
-        let tree = rates.tree().clone();
-        let mut likelihood = Likelihood::partitioned(tree.clone(), parts, runner, options)?;
-        likelihood.set_lengths(Lengths::Unlinked);
-        // Classes begin with one model, so that none is fitted worse for having its own.
-        let first = model.first();
-        SiteClasses(&mut likelihood).link_models(model.names.iter().all(|name| name == first));
-        let mut classes = Self {
-            likelihood,
-            weights: process.weights.clone(),
-            fixed_weights: false,
-        };
-        let mut point = Vec::new();
-        for edge in tree.edges() {
-            // A rate of 0 has no logarithm.
-            let own = process
-                .rates
-                .iter()
-                .map(|rate| libm::log(tree.length(edge) * rate.max(1e-3)));
-            point.extend(own);
-        }
-        point.extend(process.weights.iter().map(|weight| libm::log(*weight)));
-        classes.set_point(&point);
-        Ok(classes)
-    }
-
-    fn point(&self) -> Point {
-        let tree = self.likelihood.tree();
-        let own = |edge| {
-            let of_class = move |class| libm::log(tree.length(edge) * tree.factor(class, edge));
-            (0..self.weights.len()).map(of_class)
-        };
-        let lengths = tree.edges().flat_map(own);
-        lengths
-            .chain(self.weights.iter().map(|weight| libm::log(*weight)))
-            .collect()
-    }
-
-    fn set_point(&mut self, point: &[f64]) {
-        let classes = self.weights.len();
-        let (lengths, weights) = point.split_at(point.len() - classes);
-        let (mut means, mut factors) = (Vec::new(), vec![Vec::new(); classes]);
-        for own in lengths.chunks_exact(classes) {
-            // A leap may end anywhere; lengths stay where the likelihood can be computed.
-            let own: Vec<f64> = own
-                .iter()
-                .map(|log| libm::exp(*log).clamp(1e-6, 100.0))
-                .collect();
-            // The likelihood keeps one mean for each branch, and a factor for each class.
-            let mean = own.iter().sum::<f64>() / classes as f64;
-            means.push(mean);
-            let each = factors.iter_mut().zip(own);
-            each.for_each(|(factors, own)| factors.push(own / mean));
-        }
-        self.likelihood.restore_lengths((means, factors));
-        if !self.fixed_weights {
-            // A leap does not keep the sum of the weights, which is 1.
-            let sum: f64 = weights.iter().map(|log| libm::exp(*log)).sum();
-            let each = self.weights.iter_mut().zip(weights);
-            each.for_each(|(weight, log)| *weight = libm::exp(*log) / sum);
-        }
-    }
-
-    fn shares(&mut self, counts: &[f64]) -> Result<Shares, LikelihoodError> {
-        let mut own = Vec::new();
-        for class in 0..self.weights.len() {
-            own.push(SiteClasses(&mut self.likelihood).log_likelihoods(class)?);
-        }
-        Ok(Shares::of(&own, &self.weights, counts))
-    }
-
-    /// Fits everything to the patterns' shares.
-    fn step(&mut self, fit: Fit, shares: &Shares, counts: &[f64]) -> Result<(), LikelihoodError> {
-        let classes = self.weights.len();
-        let total: f64 = counts.iter().sum();
-        for class in 0..classes {
-            // Expectation: a class's share of a pattern is the pattern's weight in its fit.
-            let own = shares.classes.iter().skip(class).step_by(classes);
-            let own: Vec<f64> = own
-                .zip(counts)
-                .map(|(share, count)| share * count)
-                .collect();
-            // A class of weight 0 would have no logarithm, and would never come back.
-            if !self.fixed_weights {
-                self.weights[class] = (own.iter().sum::<f64>() / total).max(WEIGHT_LEAST);
-            }
-            SiteClasses(&mut self.likelihood).set_weights(class, &own);
-        }
-        // One pass: the shares change anyway before the lengths are exact.
-        self.likelihood.optimise_lengths(STEP_EPSILON, 1)?;
-        if fit == Fit::All {
-            self.likelihood.optimise_models(STEP_EPSILON)?;
-        }
-        Ok(())
-    }
-
-    /// Steps until a cycle of them gains little.
-    fn climb(&mut self, fit: Fit, epsilon: f64, counts: &[f64]) -> Result<Shares, LikelihoodError> {
-        let mut shares = self.shares(counts)?;
-        let mut last_gain = f64::INFINITY;
-        for _ in 0..CYCLES_MAX {
-            let before = shares.lnl;
-            let start = self.point();
-            self.step(fit, &shares, counts)?;
-            let first = self.point();
-            shares = self.shares(counts)?;
-            self.step(fit, &shares, counts)?;
-            let second = self.point();
-            shares = self.shares(counts)?;
-            // The paper's r and v: the first step, and the change from it to the second.
-            let moved: Vec<f64> = first.iter().zip(&start).map(|(a, b)| a - b).collect();
-            let ends = second.iter().zip(&first).zip(&moved);
-            let turned: Vec<f64> = ends.map(|((b, a), moved)| b - a - moved).collect();
-            let norm = |of: &[f64]| of.iter().map(|value| value * value).sum::<f64>().sqrt();
-            let far = norm(&moved) / norm(&turned).max(f64::MIN_POSITIVE);
-            // At 1 the leap ends at the second step; a shorter one would lose what it gained.
-            let far = far.clamp(1.0, FAR_MAX);
-            let leap = |k: usize| start[k] + far * (2.0 * moved[k] + far * turned[k]);
-            let leap: Vec<f64> = (0..start.len()).map(leap).collect();
-            self.set_point(&leap);
-            let there = self.shares(counts)?;
-            // A leap that does not gain is taken back: the log-likelihood never falls.
-            if there.lnl > shares.lnl {
-                shares = there;
-            } else {
-                self.set_point(&second);
-                shares = self.shares(counts)?;
-            }
-            let gain = shares.lnl - before;
-            // Gains fall like a geometric series: this is the sum of its rest.
-            let left = gain * gain / (last_gain - gain).max(f64::MIN_POSITIVE);
-            if gain < 0.1 * epsilon || gain < epsilon && left < epsilon {
-                break;
-            }
-            last_gain = gain;
-        }
-        Ok(shares)
-    }
-}
-
 const CLASSES_MAX: usize = 16;
-const CYCLES_MAX: usize = 300;
-/// Gains at which the fits within a step, and that of the start, end.
-const STEP_EPSILON: f64 = 1e-3;
-const START_EPSILON: f64 = 0.1;
-/// The longest leap, in steps.
-const FAR_MAX: f64 = 64.0;
-const WEIGHT_LEAST: f64 = 1e-9;
 
 #[cfg(test)]
 mod tests {

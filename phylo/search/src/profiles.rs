@@ -2,12 +2,13 @@
 //!
 //! A mixture's fit on a guide tree gives each site the mean of the classes' frequencies, weighted
 //! by their posterior probabilities. A model with these has one class a site in place of sixty.
-//! Must stay true: sites of one pattern have one profile. Source: Wang, Minh, Susko and Roger,
-//! Systematic Biology 67 (2018), 216-235. The file's format is IQ-TREE's `.sitefreq`: a line for
-//! each site, its number from 1 and twenty frequencies, in the order `ARNDCQEGHILKMFPSTWYV`.
+//! Must stay true: sites of one pattern have one profile; invariable sites have its frequencies,
+//! not the alignment's (IQ-TREE's do since 3.1.3). Source: Wang, Minh, Susko and Roger, Systematic
+//! Biology 67 (2018), 216-235. The file's format is IQ-TREE's `.sitefreq`: a line for each site,
+//! its number from 1 and twenty frequencies, in the order `ARNDCQEGHILKMFPSTWYV`.
 
 use crate::likelihood::{Likelihood, LikelihoodError, Options, PartOptions, Posteriors};
-use crate::model::ModelError;
+use crate::model::{ModelError, Parameter};
 use crate::msa::Patterns;
 use crate::runner::Runner;
 use crate::tree::Tree;
@@ -111,16 +112,36 @@ pub fn print(frequencies: &[f64], patterns: &Patterns) -> String {
 /// Fits a mixture on a guide tree, lengths and all, and gives the patterns' posterior mean
 /// frequencies, in the format of [`parse`]. Blocks.
 ///
+/// The fit begins where that of the mixture's matrix alone ends.
+///
 /// # Errors
 /// [`LikelihoodError`].
 pub fn of_guide_tree(
     tree: Tree,
-    part: PartOptions,
-    runner: impl Runner,
+    mut part: PartOptions,
+    runner: impl Runner + Copy,
 ) -> Result<String, LikelihoodError> {
-    let parts = vec![part];
-    let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
-    likelihood.optimise(EPSILON)?;
+    let options = Options::default();
+    let mut tree = tree;
+    if let Ok(name) = part.model.name().of_site_frequencies() {
+        // Sixty classes take sixty times as long, and only the last steps need them.
+        let plain = PartOptions::new(name, part.patterns.clone());
+        let mut plain = Likelihood::partitioned(tree, vec![plain], runner, options)?;
+        plain.optimise(EPSILON)?;
+        tree = plain.tree().clone();
+        let found = plain.parts()[0].model();
+        for parameter in part.model.fitted() {
+            let of_class = matches!(
+                parameter,
+                Parameter::ClassWeight(_) | Parameter::OfClass { .. }
+            );
+            if !of_class {
+                part.model.set(parameter, found.value(parameter));
+            }
+        }
+    }
+    let mut likelihood = Likelihood::partitioned(tree, vec![part], runner, options)?;
+    likelihood.optimise_onward(EPSILON)?;
     let frequencies = Posteriors::of(&mut likelihood, 0)?.frequencies();
     Ok(print(&frequencies, likelihood.parts()[0].patterns()))
 }
@@ -228,6 +249,52 @@ mod tests {
         replicate.patterns = own.patterns.jackknifed(1.0, &mut Random::new(1));
         let [a, b] = [own, replicate].map(|one| made(&tree, one).evaluate().unwrap());
         assert!((a - b).abs() < 1e-9, "{a} {b}");
+    }
+
+    /// With equal exchangeabilities transition probabilities are known: `e + (1 - e) p` to stay,
+    /// `(1 - e) p` to change to a state of frequency `p`. A site that never changes has the state
+    /// that its profile draws: this is the limit of slow sites.
+    #[test]
+    fn invariable_sites_have_the_frequencies_of_their_profile() {
+        let rows = ["AAR", "AAR", "ARR"].map(|row| row.as_bytes().to_vec());
+        let names: Vec<String> = "abc".chars().map(String::from).collect();
+        let alignment = Alignment::new(names.clone(), rows.to_vec()).unwrap();
+        let newick = Newick::parse("(a:0.1,b:0.2,c:0.4);").unwrap();
+        let tree = Tree::from_newick(&newick, &names).unwrap();
+        // A and R are the first two.
+        let profiles = [[0.4, 0.06], [0.1, 0.3], [0.2, 0.08]].map(|[a, r]| {
+            let mut own = vec![(1.0 - a - r) / 18.0; STATES];
+            own[..2].copy_from_slice(&[a, r]);
+            own
+        });
+        let line = |(site, own): (usize, &Vec<f64>)| {
+            let each: Vec<String> = own.iter().map(|share| format!("{share:.14}")).collect();
+            format!("{} {}\n", site + 1, each.join(" "))
+        };
+        let text: String = profiles.iter().enumerate().map(line).collect();
+        let invariant = 0.3;
+        let own = apply(&part(&alignment, "POISSON+C10+IU{0.3}"), &text).unwrap();
+        let sites = made(&tree, own).site_log_likelihoods().unwrap();
+        for (site, (own, lnl)) in profiles.iter().zip(sites).enumerate() {
+            let change = 1.0 - own.iter().map(|share| share * share).sum::<f64>();
+            // Rates of the others rise, so that the mean over all sites is 1.
+            let rate = 1.0 / (1.0 - invariant) / change;
+            let states: Vec<usize> = (0..3)
+                .map(|taxon| usize::from(alignment.row(taxon)[site] == b'R'))
+                .collect();
+            let from = |root: usize| {
+                let ends = states.iter().zip([0.1, 0.2, 0.4]).map(|(&state, length)| {
+                    let same = f64::exp(-rate * length);
+                    (1.0 - same) * own[state] + same * f64::from(u8::from(state == root))
+                });
+                own[root] * ends.product::<f64>()
+            };
+            let variable: f64 = (0..STATES).map(from).sum();
+            let constant = states.iter().all(|state| *state == states[0]);
+            let fixed = if constant { own[states[0]] } else { 0.0 };
+            let expected = f64::ln((1.0 - invariant) * variable + invariant * fixed);
+            assert!((lnl - expected).abs() < 1e-10, "{site}: {lnl} {expected}");
+        }
     }
 
     #[test]

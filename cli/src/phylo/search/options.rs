@@ -73,6 +73,8 @@ pub(super) struct Options {
     /// Seed of all random numbers
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
+    #[command(flatten)]
+    pub(super) tables: common::SiteTables,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -66,6 +66,32 @@ fn fit_one(likelihood: &mut Likelihood<Serial>, parameter: Parameter, tolerance:
     set_one(likelihood, parameter, best.1);
 }
 
+/// Branches that are long at some sites and short at the others make the sites' rates more alike
+/// than equal rates would: the best gamma distribution is a narrow one.
+#[test]
+fn a_gamma_distribution_of_equal_rates_costs_nothing() {
+    let tree = random_tree(10, 0.1, &mut Random::new(4));
+    let names = numbered_names(10);
+    let model = Model::without_alignment(name("JC"));
+    let mut rows = vec![Vec::new(); 10];
+    for half in 0..2 {
+        let mut own = tree.clone();
+        for (number, edge) in tree.edges().enumerate() {
+            own.set_length(edge, if number % 2 == half { 0.4 } else { 0.02 });
+        }
+        let more = simulate(&own, &names, &model, 1_500, 7 + half as u64).unwrap();
+        let each = rows.iter_mut().enumerate();
+        each.for_each(|(taxon, row)| row.extend_from_slice(more.row(taxon)));
+    }
+    let alignment = crate::msa::Alignment::new(names, rows).unwrap();
+    let patterns = Patterns::new(&alignment, crate::msa::Alphabet::Dna).unwrap();
+    let [equal, gamma] = ["JC", "JC+G4"].map(|model| {
+        let mut own = likelihood(&tree, vec![part(&patterns, model)]);
+        own.optimise(1e-3).unwrap()
+    });
+    assert!(gamma > equal - 0.2, "{gamma} {equal}");
+}
+
 #[test]
 fn all_at_once_is_not_below_one_after_the_other() {
     let tree = random_tree(14, 0.15, &mut Random::new(3));

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn category_rates_have_mean_one_and_rise() {
-        for alpha in [0.02, 0.1, 0.162_751, 0.5, 1.0, 2.0, 20.0, 100.0] {
+        for alpha in [0.02, 0.1, 0.162_751, 0.5, 1.0, 2.0, 20.0, 100.0, 1_000.0] {
             for by in [CategoryRate::Mean, CategoryRate::Median] {
                 for categories in [1, 2, 4, 8, 16] {
                     let rates = discrete_gamma(alpha, categories, by);

@@ -532,7 +532,7 @@ const COUNTING_ROUNDS: usize = 8;
 /// The shape of the gamma distribution before it is fitted.
 const ALPHA_START: f64 = 1.0;
 /// The range of the gamma distribution's shape.
-pub(crate) const ALPHA_RANGE: [f64; 2] = [0.02, 100.0];
+pub(crate) const ALPHA_RANGE: [f64; 2] = [0.02, 1_000.0];
 /// The largest share of invariable sites.
 pub(crate) const INVARIANT_MAX: f64 = 0.99;
 /// The range of a partition's branch-length scaler: RAxML-NG's.

@@ -89,7 +89,7 @@ fn wrong_names_say_what_is_wrong() {
     assert!(message("GTR{1/2}+G").contains("6 values, 2"));
     assert!(message("GTR+X").contains("`+X`"));
     assert!(message("GTR+G4+R3").contains("twice"));
-    assert!(message("GTR+G4{0.001}").contains("0.02 to 100"));
+    assert!(message("GTR+G4{0.001}").contains("0.02 to 1000"));
     assert!(message("GTR+G99").contains("1 to 16"));
     assert!(message("GTR{1/2/3").contains("braces"));
     assert!(message("HKY+FU{0.5/0.5/0.5/0.5}").contains("sum to 1"));

@@ -1,9 +1,11 @@
-//! Supports of a tree's branches: by an analysis's bootstraps, or by the alignment itself.
+//! Supports of a tree's branches: by an analysis's bootstraps, or by the alignment itself; and what
+//! its sites say.
 
 use super::AnalysisError;
 use super::plan::{Kind, Ledger, Outcome};
 use crate::alrt::{self, labelled, sh_alrt};
-use crate::likelihood::{self, Lengths, Likelihood, PartOptions};
+use crate::evaluation::{SitePosterior, posteriors_of};
+use crate::likelihood::{self, Likelihood, PartOptions};
 use crate::newick::Newick;
 use crate::runner::{Runner, Serial};
 use crate::support::{self, Reference};
@@ -21,6 +23,32 @@ pub fn tree_of(outcome: &Outcome) -> Result<Newick, AnalysisError> {
         index: outcome.index,
         why: error.to_string(),
     })
+}
+
+/// Rates and probabilities of classes of the sites, on a result's tree under its models. Blocks.
+///
+/// # Errors
+/// [`AnalysisError`].
+pub fn sites_of(
+    outcome: &Outcome,
+    names: &[String],
+    parts: Vec<PartOptions>,
+    runner: impl Runner + Copy,
+) -> Result<Vec<SitePosterior>, AnalysisError> {
+    let of_part = |(number, part): (usize, PartOptions)| {
+        // Partitions may have lengths of their own.
+        let own = outcome.part_trees.get(number);
+        let newick = Newick::parse(own.unwrap_or(&outcome.tree));
+        let newick = newick.map_err(|error| AnalysisError::State {
+            kind: outcome.kind,
+            index: outcome.index,
+            why: error.to_string(),
+        })?;
+        Ok((Tree::from_newick(&newick, names)?, part))
+    };
+    let parts = parts.into_iter().enumerate().map(of_part);
+    let parts = parts.collect::<Result<_, AnalysisError>>()?;
+    Ok(posteriors_of(parts, runner)?)
 }
 
 /// The best tree with the support of the bootstraps; `None` where one of the two is missing.

@@ -337,7 +337,7 @@ impl Parser<'_, '_> {
         let alpha = match braces.as_slice() {
             [] => None,
             [alpha] => {
-                let values = self.numbers(alpha, "shape", ALPHA_RANGE, "0.02 to 100")?;
+                let values = self.numbers(alpha, "shape", ALPHA_RANGE, "0.02 to 1000")?;
                 self.count("+G", 1, values.len())?;
                 Some(values[0])
             }
