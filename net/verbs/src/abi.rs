@@ -1,5 +1,5 @@
-//! Layouts and numbers of libibverbs' and librdmacm's interfaces, as of rdma-core 44 (its installed headers and
-//! manual pages are the source; `tests/suite.rs` compares them).
+//! Layouts and numbers of libibverbs' and librdmacm's interfaces, as of rdma-core 44 (its
+//! installed headers and manual pages are the source; `tests/suite.rs` compares them).
 //!
 //! Must stay true: every type here is `repr(C)` and as long as the header's. Calls that this
 //! library does not have are empty pointers, which the interface's own inline functions refuse.
