@@ -275,8 +275,12 @@ pub(crate) mod rsocket {
     calls! {
         bind = bind(fd: c_int, address: *const libc::sockaddr, count: libc::socklen_t) -> c_int;
         listen = listen(fd: c_int, backlog: c_int) -> c_int;
-        accept = accept(fd: c_int, address: *mut libc::sockaddr, count: *mut libc::socklen_t) -> c_int;
-        connect = connect(fd: c_int, address: *const libc::sockaddr, count: libc::socklen_t) -> c_int;
+        accept = accept(
+            fd: c_int, address: *mut libc::sockaddr, count: *mut libc::socklen_t
+        ) -> c_int;
+        connect = connect(
+            fd: c_int, address: *const libc::sockaddr, count: libc::socklen_t
+        ) -> c_int;
         shutdown = shutdown(fd: c_int, how: c_int) -> c_int;
         close = close(fd: c_int) -> c_int;
         recv = recv(fd: c_int, into: *mut c_void, count: usize, flags: c_int) -> isize;
