@@ -10,10 +10,8 @@ use super::memory::Memory;
 use crate::access::Path;
 use crate::chain::{self, Layout, Random};
 use crate::curve::Point;
-use sidecore_bare::width::ToUsize;
 use sidecore_bare::width::{ToU64, ToUsize};
-use sidecore_engine::{Core, CoreOptions, DmaMode};
-use sidecore_engine::{Core, Ctx, In, Kernel, KernelError};
+use sidecore_engine::{Core, CoreOptions, Ctx, DmaMode, In, Kernel, KernelError};
 use sidecore_sys::clock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,7 +182,7 @@ impl<'a> Probe<'a> {
         let values = memory.values();
         match &mut self.core {
             None => Ok(chase(values, from, steps)),
-            Some(core) => chase(core, values, from, steps),
+            Some(core) => chase_by_gets(core, values, from, steps),
         }
     }
 }
@@ -255,6 +253,8 @@ const UNSTEADY: f64 = 0.05;
 /// Numbers in a get of 128 bytes.
 const BLOCK_VALUES: usize = 32;
 
+/// The document's other path: an engine does not load, it gets, and every get's place is in the
+/// bytes of the get before. Source: papers/003.
 struct Chase;
 
 struct Args<'j> {
@@ -284,7 +284,7 @@ impl Kernel for Chase {
 }
 
 /// Follows a chain from `from` for `steps` steps, on this thread.
-fn chase(core: &mut Core, values: &[u32], from: u32, steps: u64) -> Result<u32, TlbError> {
+fn chase_by_gets(core: &mut Core, values: &[u32], from: u32, steps: u64) -> Result<u32, TlbError> {
     let args = Args {
         memory: In::new(values),
         from,

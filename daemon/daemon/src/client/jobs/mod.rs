@@ -18,7 +18,6 @@ mod packet;
 mod ticket;
 
 pub use job::{JOB_SEGMENTS_MAX, Job, Outcome, Refused};
-use std::sync::Arc;
 pub use ticket::Ticket;
 
 use super::link::Link;
