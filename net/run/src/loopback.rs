@@ -6,8 +6,8 @@
 //! other process has. Must stay true: nothing here blocks, except for a bounded time while another
 //! supervisor takes a name; one supervisor at a time takes or replaces names; the folder is reached
 //! through its descriptor alone; both ends trust only processes of the own user, verified by
-//! SO_PEERCRED; addresses outside of the loopback are rejected; a name that a killed supervisor left
-//! behind is replaced.
+//! SO_PEERCRED; addresses outside of the loopback are rejected; a name that a killed supervisor
+//! left behind is replaced.
 
 use crate::socket::files::local_stream;
 use crate::supervisor::named::{Maker, connect_named, ends_of, is_made_by, read_name};

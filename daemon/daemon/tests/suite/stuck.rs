@@ -1,9 +1,6 @@
 //! Kernels that do not return: the daemon stays able to end, and their engines to serve.
 
-#[path = "common/eventually.rs"]
-mod eventually;
-
-use eventually::eventually;
+use crate::eventually;
 use sidecore_daemon::client::{self, Args, Attachment, Client, ClientError, ClientOptions, Job};
 use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served};
 use sidecore_daemon::{Daemon, DaemonOptions, EngineState};

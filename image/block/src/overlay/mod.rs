@@ -2,11 +2,11 @@
 //!
 //! Top-down:
 //!
-//! - [`Overlay`] (`chain`): an image and the layers above it, as one device that exports serve.
+//! - [`Overlay`] (`chain`): an image and the layers above it, as one device that exports serve;
+//!   writes to the same grain take turns.
 //! - `layer`: one overlay's file: reads, writes, flushes, snapshots.
 //! - `load`: a layer from its file, with what its log holds.
-//! - `map` (which grains it has), `slots` (which places of the file are in use; pure), `ranges`
-//!   (writes to the same grain take turns).
+//! - `map` (which grains it has), `slots` (which places of the file are in use; pure).
 //! - `seal`: checks of the parts, and the encryption of grains over an encrypted image.
 //! - `format`: the bytes (`docs/formats/overlay.md`; pure); [`store`]: the file.
 //! - [`identity`]: identifies a layer's base.

@@ -1,11 +1,7 @@
 //! Images over HTTP: right bytes or an error, few requests, nothing fetched twice.
 
-#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
-
-mod common;
-
-use common::server::{Other, Request, Server};
-use common::{device, eager, open, options, packed};
+use crate::common::server::{Other, Request, Server};
+use crate::common::{device, eager, open, options, packed};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::{Format, ReadAt};
 use sidecore_block::image::Image;

@@ -5,7 +5,7 @@ use super::AnalysisError;
 use super::plan::{Kind, Ledger, Outcome};
 use crate::alrt::{self, labelled, sh_alrt};
 use crate::evaluation::{SitePosterior, posteriors_of};
-use crate::likelihood::{self, Likelihood, PartOptions};
+use crate::likelihood::{self, Lengths, Likelihood, PartOptions};
 use crate::newick::Newick;
 use crate::runner::{Runner, Serial};
 use crate::support::{self, Reference};

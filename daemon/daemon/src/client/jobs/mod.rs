@@ -4,7 +4,8 @@
 //! - `book`: the client's book of its open jobs; no thread, no clock.
 //! - [`Ticket`]: a handle of one job, to wait for, to poll, or to await.
 //! - `descriptor`: for epoll.
-//! - `driver`: the thread that wakes futures where no other thread does.
+//! - `start_driver`: the thread that wakes futures and does jobs that no engine does, where no
+//!   other thread does: an executor that polls a future knows nothing of engines.
 //!
 //! Why here: one thread with many open requests keeps several engines busy; one that waits for each
 //! request keeps one half busy at best. Must stay true: a job's buffers belong to it until its
@@ -407,7 +408,8 @@ const LOOK_NS: u64 = 1_000_000;
 /// The longest sleep between two looks at the daemon.
 const NAP_MAX: Duration = Duration::from_millis(8);
 
-/// Starts the thread, unless there is one.
+/// Starts the thread that wakes futures, unless there is one. It exists only while a future was
+/// pending within the last second, and ends with the client and its tickets.
 fn start_driver(queue: &Arc<Queue>) {
     if queue.with(|book| std::mem::replace(&mut book.driven, true)) {
         return;

@@ -1,7 +1,7 @@
 //! A handle of one job.
 
 use super::book::Key;
-use super::{Outcome, Queue, driver};
+use super::{Outcome, Queue, start_driver};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -145,7 +145,7 @@ impl Future for Ticket {
             None => {
                 // Neither a driver nor a thread with the descriptor looks at the completions.
                 if !is_driven {
-                    super::start_driver(&self.queue);
+                    start_driver(&self.queue);
                 }
                 Poll::Pending
             }

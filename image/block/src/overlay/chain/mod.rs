@@ -273,7 +273,8 @@ impl BlockSource for Overlay {
     }
 }
 
-/// Ranges in use.
+/// Ranges of grains that are being written. A write of a part of a grain reads the rest first: of
+/// two at once, one would be lost. Each writer holds one range until its guard is dropped.
 #[derive(Default)]
 struct Ranges {
     held: Mutex<Vec<Range<u64>>>,
