@@ -14,8 +14,9 @@ const FOLDERS: [&str; 8] = [
     "core", "image", "daemon", "net", "phylo", "cell", "lab", ".",
 ];
 
-/// The most circles of files, all crates together.
-const CIRCLES_MAX: usize = 1;
+/// The most circles of files, all crates together: the tasks of `core/pool`, and the state behind
+/// the calls of `net/verbs`.
+const CIRCLES_MAX: usize = 2;
 
 type ModulePath = Vec<String>;
 

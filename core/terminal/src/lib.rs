@@ -23,8 +23,8 @@ pub mod usage;
 #[cfg(feature = "command-line")]
 pub mod values;
 
-pub use table::{Column, Table};
-pub use text::{Text, cut, fold};
+pub use table::{Column, Table, cut, fold};
+pub use text::Text;
 
 use rustix::fd::AsFd;
 

@@ -6,44 +6,11 @@ use super::files::{Answer, Errno, OptionValue};
 use super::flow::PORT;
 use super::run::Run;
 use super::script::{Call, Value};
-use std::fmt;
+use super::values::{Progress, Returned};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Bytes that one call may read or write.
 const LEN_MAX: i64 = 64 << 20;
-
-/// Result of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Returned {
-    Value(i64),
-    Error(Errno),
-    /// It cannot be done yet, and its descriptor waits.
-    Waits,
-    /// It returned, but its outputs differ from the script's.
-    Other(String),
-}
-
-/// Progress of a blocking call.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// `connect` has begun.
-    pub(crate) begun: bool,
-    /// Bytes that `write` has handed over.
-    pub(crate) written: usize,
-    /// When `poll` gives up, on the virtual clock.
-    pub(crate) until_ns: Option<u64>,
-}
-
-impl fmt::Display for Returned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Value(value) => write!(f, "{value}"),
-            Self::Error(error) => write!(f, "-1 {error}"),
-            Self::Waits => write!(f, "nothing yet: it waits (write its time as FROM...TO)"),
-            Self::Other(what) => write!(f, "{what}"),
-        }
-    }
-}
 
 impl Run<'_> {
     /// Does a call, or as much of it as can be done now.

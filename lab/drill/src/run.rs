@@ -4,7 +4,6 @@
 //! line that is later; the clock never waits for anything but the stack's own timers.
 
 use super::bytes;
-use super::call::{Progress, Returned};
 use super::error::{DrillError, Problem};
 use super::files::Files;
 use super::flow::Flows;
@@ -13,7 +12,7 @@ use super::packet::Packet;
 use super::pieces::{self, Cut, Join};
 use super::script::{Action, Base, Call, Event, Flow, Script, Span, When};
 use super::settings::Settings;
-use super::values;
+use super::values::{self, Progress, Returned};
 use std::collections::BTreeMap;
 
 /// Longest wait for a packet that may come at any time, in nanoseconds of virtual time: more than

@@ -1,13 +1,14 @@
-//! Named values for assertions: the state of a session, and the stack's counters.
+//! Values of calls, and named ones for assertions: the state of a session, the stack's counters.
 //!
 //! Names that begin with `tcpi_` and their units are TCP_INFO's (the kernel's
 //! `include/uapi/linux/tcp.h`); `net_` begins the stack's counters.
 
 use super::error::Problem;
-use super::files::Files;
+use super::files::{Errno, Files};
 use super::script::{Check, Operand, Relation, Term};
 use sidecore_net_stack::Counters;
 use sidecore_net_stack::{EcnMode, RecoveryPhase, SessionInfo, SessionState};
+use std::fmt;
 
 /// Evaluates a comparison; names without a descriptor refer to `newest`.
 pub(super) fn hold(check: &Check, files: &mut Files, newest: Option<i32>) -> Result<(), Problem> {
@@ -170,5 +171,38 @@ pub fn state_number(state: SessionState) -> u8 {
         SessionState::CloseWait => 8,
         SessionState::LastAck => 9,
         SessionState::Closing => 11,
+    }
+}
+
+/// Result of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Returned {
+    Value(i64),
+    Error(Errno),
+    /// It cannot be done yet, and its descriptor waits.
+    Waits,
+    /// It returned, but its outputs differ from the script's.
+    Other(String),
+}
+
+/// Progress of a blocking call.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// `connect` has begun.
+    pub(crate) begun: bool,
+    /// Bytes that `write` has handed over.
+    pub(crate) written: usize,
+    /// When `poll` gives up, on the virtual clock.
+    pub(crate) until_ns: Option<u64>,
+}
+
+impl fmt::Display for Returned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => write!(f, "{value}"),
+            Self::Error(error) => write!(f, "-1 {error}"),
+            Self::Waits => write!(f, "nothing yet: it waits (write its time as FROM...TO)"),
+            Self::Other(what) => write!(f, "{what}"),
+        }
     }
 }
