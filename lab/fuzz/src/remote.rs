@@ -1,8 +1,8 @@
 //! Servers' answers (headers, bodies, redirects, refusals, challenges, documents and logins) and
 //! the URLs that users give.
 //!
-//! The HTTP library parses status lines and chunks; `image/remote/tests/hostile.rs` runs servers
-//! that damage those.
+//! The HTTP library parses status lines and chunks; `image/remote/tests/suite/hostile.rs` runs
+//! servers that damage those.
 
 use reqwest::Url;
 use reqwest::header::{ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
