@@ -9,7 +9,7 @@
 use crate::attachment::{self, Attachment, drain};
 use crate::interest::{
     EDGE, Inner, MUTE, ONE_SHOT, OWN_DATA, Set, adopt, begin, control, forget, is_told_once,
-    mute_data, muted, set_of,
+    mute_data, muted, set_of, wake,
 };
 use crate::real::{count, real};
 use crate::table::{self, GONE, Kind, Record, record};
@@ -138,6 +138,7 @@ fn change_ring(
             note(epoll, operation, descriptor, Some(event), record);
             if let Some(set) = set_of(epoll) {
                 set.lock().put(number, descriptor, event.events, event.u64);
+                wake(epoll, set);
             }
             0
         }

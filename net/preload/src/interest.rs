@@ -217,6 +217,7 @@ pub(crate) fn adopt(
     );
     // Queued as if ready: its bytes may have come before the set knew of it.
     set.lock().put(number, descriptor, events, data);
+    wake(epoll, set);
     // A thread that dissolves the instance changes its kind, and looks for interests then.
     set_of(epoll).is_some()
 }
@@ -227,6 +228,12 @@ pub(crate) fn nudge(record: &Record) {
         return;
     };
     set.lock().queue(record.number.load(Ordering::Relaxed));
+    wake(epoll, set);
+}
+
+/// Wakes a thread that sleeps in a set to which something was queued: it counts itself before it
+/// looks, so either it sees what was queued, or it is seen here.
+pub(crate) fn wake(epoll: c_int, set: &Set) {
     if set.sleepers.load(Ordering::SeqCst) > 0 {
         // The socket is always writable: registering that anew wakes one thread.
         let events = (libc::EPOLLIN | libc::EPOLLOUT).cast_unsigned() | EDGE;

@@ -97,6 +97,24 @@ fn an_event_for_one_time_is_armed_anew() {
     assert_eq!(epoll.wait(1000), [(3, IN)]);
 }
 
+/// What came while the registration was spent is news once it is armed anew.
+#[test]
+fn arming_anew_wakes_a_sleeping_thread() {
+    let (epoll, session) = (Epoll::new(), Session::by_rings());
+    let (file, events) = (session.file(), libc::EPOLLIN | libc::EPOLLONESHOT);
+    epoll.add(file, events, 1);
+    session.give(b"abc");
+    assert_eq!(epoll.wait(1000), [(1, IN)]);
+    for turn in 2..40 {
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| epoll.wait(60_000));
+            std::thread::sleep(Duration::from_millis(1));
+            assert_eq!(epoll.control(libc::EPOLL_CTL_MOD, file, events, turn), 0);
+            assert_eq!(waiter.join().unwrap(), [(turn, IN)]);
+        });
+    }
+}
+
 #[test]
 fn a_registered_candidate_gets_rings_when_it_is_armed() {
     let (epoll, session) = (Epoll::new(), Session::by_pair());
