@@ -186,11 +186,9 @@ fn ask_beside(
     for record in asked.iter().filter_map(|asked| record(asked.fd)) {
         record.waits.fetch_add(1, Ordering::SeqCst);
     }
-    let has_rings =
-        |record: &Record| record.has_begun_upgrade() && record.settled_kind() == Kind::Ring;
     let mut records = asked.iter().filter_map(|asked| record(asked.fd));
     let mut count = 0;
-    if !records.any(has_rings) {
+    if !records.any(Record::has_got_rings) {
         asked.push(libc::pollfd {
             fd: waiter.socket,
             events: libc::POLLIN,

@@ -254,7 +254,7 @@ pub(crate) fn disinherit(epoll: c_int) {
 /// the caller, which is about to wait in the kernel, has counted itself in `waits` before.
 #[inline]
 pub(crate) fn keep_pair(descriptor: c_int, record: &Record) {
-    if record.has_begun_upgrade() && record.settled_kind() == Kind::Ring {
+    if record.has_got_rings() {
         bar(descriptor);
     }
 }

@@ -155,13 +155,7 @@ impl Record {
     /// Changes a candidate to upgrading, for one thread. SeqCst: [`Self::has_begun_upgrade`].
     pub(crate) fn begin_upgrade(&self) -> bool {
         // A candidate of a parent process is upgraded as the child's own.
-        let from = self.state.load(Ordering::Acquire);
-        let to = FORKS.load(Ordering::Relaxed) << KIND_BITS | UPGRADING;
-        from & KIND_MASK == CANDIDATE
-            && self
-                .state
-                .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok()
+        self.change_kind(Kind::Candidate, Kind::Upgrading)
     }
 
     /// Changes the kind, if it is still `from`, which is one of this process.
@@ -190,6 +184,12 @@ impl Record {
             self.state.load(Ordering::SeqCst) & KIND_MASK,
             UPGRADING | RING
         )
+    }
+
+    /// True if it has rings, or gets some at this moment. The caller has counted itself in `waits`.
+    #[inline]
+    pub(crate) fn has_got_rings(&self) -> bool {
+        self.has_begun_upgrade() && self.settled_kind() == Kind::Ring
     }
 
     /// A new descriptor has the number.
