@@ -36,6 +36,13 @@ pub struct ClassedModel {
 type Read<'r> = &'r mut dyn FnMut(&str) -> std::io::Result<String>;
 
 impl ClassedModel {
+    /// The given weights, or equal ones.
+    fn first_weights(&self) -> Vec<f64> {
+        let classes = self.names.len();
+        let given = self.weights.clone();
+        given.unwrap_or_else(|| vec![1.0 / classes as f64; classes])
+    }
+
     /// Parses a name; none where it has no part `+H` or `*H` with a number. The classes of a star
     /// may be listed: `MIX{GTR+FO,HKY+FO}*H2`.
     ///
@@ -250,10 +257,9 @@ pub fn evaluate(
     runner: impl Runner + Copy,
 ) -> Result<ClassedEvaluation, LikelihoodError> {
     let classes = model.names.len();
-    let even = vec![1.0 / classes as f64; classes];
-    let weights = model.weights.clone().unwrap_or(even);
-    let counts: Vec<f64> = patterns.weights().iter().copied().map(f64::from).collect();
     if fit == Fit::Nothing {
+        let weights = model.first_weights();
+        let counts: Vec<f64> = patterns.weights().iter().copied().map(f64::from).collect();
         let (mut likelihoods, mut own, mut shown) = (Vec::new(), Vec::new(), Vec::new());
         for (class, name) in model.names.iter().enumerate() {
             let tree = trees.get(class).unwrap_or(&trees[0]).clone();

@@ -117,12 +117,11 @@ pub fn print(frequencies: &[f64], patterns: &Patterns) -> String {
 /// # Errors
 /// [`LikelihoodError`].
 pub fn of_guide_tree(
-    tree: Tree,
+    mut tree: Tree,
     mut part: PartOptions,
     runner: impl Runner + Copy,
 ) -> Result<String, LikelihoodError> {
     let options = Options::default();
-    let mut tree = tree;
     if let Ok(name) = part.model.name().of_site_frequencies() {
         // Sixty classes take sixty times as long, and only the last steps need them.
         let plain = PartOptions::new(name, part.patterns.clone());

@@ -258,7 +258,11 @@ fn parts(tree: &Newick, taxa: usize, number: impl Fn(&str) -> Option<usize>) -> 
     let parts = inner.map(|(node, own)| {
         let children = own.children.iter().map(|&child| below[child].clone());
         let rest = below[0].without(&below[node]);
-        children.chain((!rest.is_empty()).then_some(rest)).collect()
+        let parts = children.chain((!rest.is_empty()).then_some(rest));
+        // The large ones first: each choice of three has one of them as its first.
+        let mut parts: Vec<_> = parts.collect();
+        parts.sort_by_key(|part| part.len() <= 1);
+        parts
     });
     parts.collect()
 }
@@ -266,16 +270,11 @@ fn parts(tree: &Newick, taxa: usize, number: impl Fn(&str) -> Option<usize>) -> 
 /// Three at a time of the parts at a node. A quartet of two taxa in one part and one in two others
 /// belongs to one choice; three single taxa have none.
 fn threes(parts: &[TaxonSet]) -> impl Iterator<Item = [&TaxonSet; 3]> {
-    let (large, single): (Vec<_>, Vec<_>) = parts.iter().partition(|part| part.len() > 1);
-    let larger = large.len();
-    let all: Vec<_> = large.into_iter().chain(single).collect();
-    let count = all.len();
-    // The large ones first: each choice has one of them as its first.
-    let pairs = (0..larger).flat_map(move |a| (a + 1..count).map(move |b| (a, b)));
-    pairs.flat_map(move |(a, b)| {
-        let (first, second) = (all[a], all[b]);
-        let third: Vec<_> = all[b + 1..].to_vec();
-        third.into_iter().map(move |third| [first, second, third])
+    let larger = parts.partition_point(|part| part.len() > 1);
+    let pairs = (0..larger).flat_map(|a| (a + 1..parts.len()).map(move |b| (a, b)));
+    pairs.flat_map(|(a, b)| {
+        let third = parts[b + 1..].iter();
+        third.map(move |third| [&parts[a], &parts[b], third])
     })
 }
 

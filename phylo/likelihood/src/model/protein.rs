@@ -108,10 +108,11 @@ impl Published {
 /// A file of the archive by the letters and digits of its name; empty where there is none.
 fn file(name: &str) -> &'static str {
     let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_', '.'], "");
+    let wanted = plain(name);
     let mut files = FILES.split("-- ").skip(1);
     let text = files.find_map(|part| {
         let (own, text) = part.split_once(".dat --\n")?;
-        (plain(own) == plain(name)).then_some(text)
+        (plain(own) == wanted).then_some(text)
     });
     text.unwrap_or_default()
 }

@@ -146,7 +146,8 @@ impl Patterns {
         order.sort_unstable_by(|&a, &b| column(a).cmp(column(b)).then(a.cmp(&b)));
         let places = |list: &[u32]| {
             list.iter()
-                .flat_map(|&k| sites[k.to_usize()].to_vec())
+                .flat_map(|&k| sites[k.to_usize()])
+                .copied()
                 .collect()
         };
         let mut patterns = Self {

@@ -18,7 +18,12 @@ use sidecore_bare::width::ToUsize;
 /// # Errors
 /// [`AnalysisError::State`].
 pub fn tree_of(outcome: &Outcome) -> Result<Newick, AnalysisError> {
-    Newick::parse(&outcome.tree).map_err(|error| AnalysisError::State {
+    parsed(outcome, &outcome.tree)
+}
+
+/// A text of a result as a tree.
+fn parsed(outcome: &Outcome, text: &str) -> Result<Newick, AnalysisError> {
+    Newick::parse(text).map_err(|error| AnalysisError::State {
         kind: outcome.kind,
         index: outcome.index,
         why: error.to_string(),
@@ -38,12 +43,7 @@ pub fn sites_of(
     let of_part = |(number, part): (usize, PartOptions)| {
         // Partitions may have lengths of their own.
         let own = outcome.part_trees.get(number);
-        let newick = Newick::parse(own.unwrap_or(&outcome.tree));
-        let newick = newick.map_err(|error| AnalysisError::State {
-            kind: outcome.kind,
-            index: outcome.index,
-            why: error.to_string(),
-        })?;
+        let newick = parsed(outcome, own.unwrap_or(&outcome.tree))?;
         Ok((Tree::from_newick(&newick, names)?, part))
     };
     let parts = parts.into_iter().enumerate().map(of_part);

@@ -7,8 +7,9 @@
 
 use super::{ClassedModel, Shares};
 use crate::evaluation::Fit;
-use crate::likelihood::SiteClasses;
-use crate::likelihood::{Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions};
+use crate::likelihood::{
+    Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions, SiteClasses,
+};
 use crate::model::{Model, ModelName, RatesName};
 use crate::msa::Patterns;
 use crate::random::Random;
@@ -111,12 +112,10 @@ impl<R: Runner + Copy> Classes<R> {
         let options = Options::default();
         let mut likelihood = Likelihood::partitioned(tree.clone(), parts, runner, options)?;
         likelihood.set_lengths(Lengths::Unlinked);
-        let classes = model.names.len();
-        let even = vec![1.0 / classes as f64; classes];
         let counts = patterns.weights().iter().copied().map(f64::from).collect();
         Ok(Self {
             likelihood,
-            weights: model.weights.clone().unwrap_or(even),
+            weights: model.first_weights(),
             fixed_weights: model.weights.is_some(),
             counts,
         })
