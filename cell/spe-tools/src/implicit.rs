@@ -11,8 +11,7 @@
 use crate::Error;
 use crate::lanes::operand;
 use crate::lanes::types::Types;
-use crate::text::Edits;
-use crate::text::Text;
+use crate::text::{Edits, Text};
 
 /// Options by which the compiler names all conversions and writes nothing.
 pub(crate) const STRICT: &[&str] = &[

@@ -12,8 +12,7 @@
 //! small numbers and offsets of members stay as they are, and lines keep their numbers.
 
 use crate::lanes::{operand, types::Types};
-use crate::text::Edits;
-use crate::text::Text;
+use crate::text::{Edits, Text};
 use crate::tokens::Kind;
 use std::collections::BTreeMap;
 

@@ -104,11 +104,29 @@ mod rdma {
     use rustix::process::{Pid, Signal, kill_process};
     use std::io::{BufRead, BufReader};
     use std::net::TcpStream;
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Child, ChildStdout, Command, Stdio};
     use std::time::{Duration, Instant};
 
     /// Ended on drop.
     struct Serving(Child);
+
+    impl Serving {
+        /// `rdma serve` on the loopback, its standard output, and its address.
+        fn start(options: &[&str]) -> (Self, BufReader<ChildStdout>, String) {
+            let child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+                .args(["rdma", "serve", "127.0.0.1:0"])
+                .args(options)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut serving = Self(child);
+            let mut said = BufReader::new(serving.0.stdout.take().unwrap());
+            let mut ready = String::new();
+            said.read_line(&mut ready).unwrap();
+            let address = ready.trim().strip_prefix("ready ").unwrap().to_owned();
+            (serving, said, address)
+        }
+    }
 
     impl Drop for Serving {
         fn drop(&mut self) {
@@ -119,16 +137,7 @@ mod rdma {
 
     #[test]
     fn silent_connections_lock_nobody_out_and_a_signal_ends_it() {
-        let child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
-            .args(["rdma", "serve", "127.0.0.1:0"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut serving = Serving(child);
-        let mut said = BufReader::new(serving.0.stdout.take().unwrap());
-        let mut ready = String::new();
-        said.read_line(&mut ready).unwrap();
-        let address = ready.trim().strip_prefix("ready ").unwrap().to_owned();
+        let (mut serving, _said, address) = Serving::start(&[]);
         let mute: Vec<TcpStream> = (0..64)
             .map(|_| TcpStream::connect(&address).unwrap())
             .collect();
@@ -179,16 +188,8 @@ mod rdma {
         if !has_rping() {
             return;
         }
-        let child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
-            .args(["rdma", "serve", "127.0.0.1:0", "--clients", "1"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut serving = Serving(child);
-        let mut said = BufReader::new(serving.0.stdout.take().unwrap());
-        let mut ready = String::new();
-        said.read_line(&mut ready).unwrap();
-        let port = ready.trim().rsplit(':').next().unwrap().to_owned();
+        let (_serving, mut said, address) = Serving::start(&["--clients", "1"]);
+        let port = address.rsplit(':').next().unwrap().to_owned();
         let client = [
             "rping",
             "-c",

@@ -12,8 +12,7 @@ mod instructions;
 mod powerpc;
 mod statement;
 
-use crate::text::Edits;
-use crate::text::Text;
+use crate::text::{Edits, Text};
 use statement::Statement;
 
 /// Source without the PowerPC's assembly.

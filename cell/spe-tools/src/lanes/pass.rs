@@ -5,8 +5,7 @@ mod unions;
 use super::types::Types;
 use super::unions::Accesses;
 use super::{Lanes, constant, operand};
-use crate::text::Edits;
-use crate::text::Text;
+use crate::text::{Edits, Text};
 use std::collections::BTreeSet;
 
 /// One walk over a source.
