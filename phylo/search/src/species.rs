@@ -272,7 +272,7 @@ fn parts(tree: &Newick, taxa: usize, number: impl Fn(&str) -> Option<usize>) -> 
 fn threes(parts: &[TaxonSet]) -> impl Iterator<Item = [&TaxonSet; 3]> {
     let larger = parts.partition_point(|part| part.len() > 1);
     let pairs = (0..larger).flat_map(|a| (a + 1..parts.len()).map(move |b| (a, b)));
-    pairs.flat_map(|(a, b)| {
+    pairs.flat_map(move |(a, b)| {
         let third = parts[b + 1..].iter();
         third.map(move |third| [&parts[a], &parts[b], third])
     })
