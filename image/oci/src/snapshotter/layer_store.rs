@@ -201,17 +201,22 @@ impl Layers {
     fn mounted(&self, image: &str, sha256: &str) -> Result<LayerEntry, String> {
         let files = self.root.join(sha256).join("fs");
         // Until the record names it.
-        let _hold = self.mounts.hold(sha256);
+        let hold = self.mounts.hold(sha256);
         let record = match self.record(sha256) {
             Some(record) => {
                 let record = self.known(image, sha256, record)?;
                 self.mounts.adopt(&record.layer, &files, record.is_lowest)?;
                 record
             }
-            None => {
-                let new = self.new_record(image, sha256, &files);
-                new.inspect_err(|_| self.forget(sha256))?
-            }
+            None => match self.new_record(image, sha256, &files) {
+                Ok(record) => record,
+                Err(reason) => {
+                    // What is held is not removed.
+                    drop(hold);
+                    self.forget(sha256);
+                    return Err(reason);
+                }
+            },
         };
         Ok(LayerEntry {
             files,
@@ -488,6 +493,19 @@ mod tests {
         let folder = store.folder(&sha256).unwrap();
         write_whole(&folder, "trusted", b"").unwrap();
         layers.mounts.check_tar(&sha256, &tar).unwrap_err();
+    }
+
+    #[test]
+    fn a_first_mount_that_fails_leaves_no_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let layers = layers(dir.path());
+        let sha256 = "a".repeat(64);
+        let files = dir.path().join("layers").join(&sha256);
+        fs::create_dir_all(&files).unwrap();
+        fs::write(files.join("data"), "part").unwrap();
+        // No registry is asked by an empty name.
+        assert!(layers.layer("", &format!("sha256:{sha256}")).is_none());
+        assert!(!files.exists());
     }
 
     /// A layer that was looked up and never used, one in use, and a folder without a record.
