@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sidecore_export::mount::image_on;
 use sidecore_remote::is_sha256;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -214,9 +214,10 @@ impl Mounts {
     /// As [`Self::mount`].
     pub(crate) fn adopt(&self, layer: &Layer, dir: &Path, is_lowest: bool) -> Result<(), String> {
         let is_served = matches!(image_on(dir), Ok(Some(_)));
-        let source = source_of(dir);
+        let table = Table::read();
         // The kernel mounts a whole layer from its file, which needs no server.
-        let is_direct = source.is_some_and(|source| Path::new(&source).starts_with(&self.layers));
+        let is_direct = (table.source_of(dir))
+            .is_some_and(|source| Path::new(source).starts_with(&self.layers));
         if is_served || is_direct {
             return Ok(());
         }
@@ -228,7 +229,7 @@ impl Mounts {
     /// Unmounts a layer. Users that have files of it open keep them; its server ends after them.
     pub(crate) fn undo(&self, dir: &Path) {
         // Mounts may lie on top of one another after a crash between two steps.
-        while is_mounted(dir) {
+        while Table::read().source_of(dir).is_some() {
             if let Err(error) = unmount(dir, UnmountFlags::DETACH) {
                 tracing::warn!("cannot unmount {}: {error}", dir.display());
                 return;
@@ -280,28 +281,34 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// True if something is mounted on a folder, also if its server is dead.
-pub(crate) fn is_mounted(dir: &Path) -> bool {
-    source_of(dir).is_some()
-}
+/// The mounts of this process at one moment: folders, and the source of the last mount on each,
+/// which is what users see. A mount whose server is dead is there, too.
+pub(crate) struct Table(HashMap<String, String>);
 
-/// The source of the last mount on a folder.
-fn source_of(dir: &Path) -> Option<String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    // The table has paths without links. The folder's own name is none, and to look at it would
-    // ask a server that may be dead.
-    let above = dir.parent().and_then(|above| above.canonicalize().ok());
-    let dir = above
-        .zip(dir.file_name())
-        .map(|(above, name)| above.join(name))?;
-    let dir = dir.to_str()?;
-    // Of several mounts on a folder the last one is what its users see.
-    let line = table.lines().rev().find(|line| {
-        let place = line.split(' ').nth(4);
-        place.is_some_and(|place| unescaped(place) == dir)
-    })?;
-    let (_, rest) = line.split_once(" - ")?;
-    rest.split(' ').nth(1).map(unescaped)
+impl Table {
+    /// Reads the table; where that fails, it is empty.
+    pub(crate) fn read() -> Self {
+        Self::of(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    fn of(text: &str) -> Self {
+        // A later line of the same place takes the place of the earlier one.
+        let mounts = text.lines().filter_map(|line| {
+            let (mount, rest) = line.split_once(" - ")?;
+            let place = mount.split(' ').nth(4)?;
+            Some((unescaped(place), unescaped(rest.split(' ').nth(1)?)))
+        });
+        Self(mounts.collect())
+    }
+
+    /// The source of the last mount on a folder.
+    pub(crate) fn source_of(&self, dir: &Path) -> Option<&str> {
+        // The table has paths without links. The folder's own name is none, and to look at it would
+        // ask a server that may be dead.
+        let above = dir.parent()?.canonicalize().ok()?;
+        let place = above.join(dir.file_name()?);
+        self.0.get(place.to_str()?).map(String::as_str)
+    }
 }
 
 /// A path of the table of mounts, in which a few bytes are octal.
@@ -315,4 +322,29 @@ fn unescaped(text: &str) -> String {
     codes.iter().fold(text.to_owned(), |text, (code, byte)| {
         text.replace(code, byte)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_mounts_on_a_folder_the_last_one_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = dir.path().canonicalize().unwrap();
+        let place = format!("{}/a\\040folder", above.display());
+        let line = |place: &str, source: &str| {
+            format!("29 1 0:26 / {place} rw,relatime shared:1 - fuse {source} rw\n")
+        };
+        let text = [
+            line(&place, "first"),
+            line("/", "root"),
+            line(&place, "the\\040second"),
+            line(&format!("{place}/below"), "third"),
+        ];
+        let table = Table::of(&text.concat());
+        let source = table.source_of(&dir.path().join("a folder"));
+        assert_eq!(source, Some("the second"));
+        assert_eq!(table.source_of(&dir.path().join("a")), None);
+    }
 }

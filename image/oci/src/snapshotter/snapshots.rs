@@ -15,9 +15,10 @@
 use super::Config;
 use super::grpc::{Code, Refusal};
 use super::messages::{Commit, Info, Mount, Prepare, Update, Usage};
-use super::mounts::{Mounts, is_mounted};
+use super::mounts::{Mounts, Table};
 use super::records::{Kind, Layer, Record, Records, now, remote_layer};
 use parking_lot::{Condvar, Mutex};
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -191,9 +192,11 @@ impl Snapshots {
     fn unmounted(&self, records: &Records, name: &str) -> Result<Vec<Record>, Refusal> {
         let mut found = Vec::new();
         let mut name = name;
+        // Read once for all layers, and not at all where there is none.
+        let table = LazyCell::new(Table::read);
         while !name.is_empty() {
             let record = records.get(name).ok_or_else(|| missing(name))?;
-            if record.layer.is_some() && !is_mounted(&self.files(record.id)) {
+            if record.layer.is_some() && table.source_of(&self.files(record.id)).is_none() {
                 found.push(record.clone());
             }
             name = &record.parent;
