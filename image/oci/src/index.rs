@@ -126,13 +126,25 @@ impl Index {
     /// # Errors
     /// [`IndexError::Damaged`].
     pub fn read(bytes: &[u8], sha256: &str) -> Result<Self, IndexError> {
+        Ok(Self::read_with_hash(bytes, sha256)?.0)
+    }
+
+    /// The same, with the BLAKE3 hash of the index as it is stored.
+    ///
+    /// # Errors
+    /// [`IndexError::Damaged`].
+    pub(crate) fn read_with_hash(
+        bytes: &[u8],
+        sha256: &str,
+    ) -> Result<(Self, [u8; 32]), IndexError> {
         let damaged = IndexError::Damaged;
         let body = bytes.strip_prefix(MAGIC).ok_or(damaged("is none"))?;
-        if body.len() < 32 || body.len().to_u64() > INDEX_BYTES_MAX {
+        if body.len().to_u64() > INDEX_BYTES_MAX {
             return Err(damaged("is too long or too short"));
         }
         // Before the decoder sees a byte: it would make what it can of damaged ones.
-        let (check, body) = body.split_at(32);
+        let split = body.split_first_chunk::<32>();
+        let (check, body) = split.ok_or(damaged("is too long or too short"))?;
         if blake3::hash(body) != *check {
             return Err(damaged("is damaged"));
         }
@@ -149,7 +161,7 @@ impl Index {
             return Err(damaged("is of another layer"));
         }
         index.check()?;
-        Ok(index)
+        Ok((index, *check))
     }
 
     /// Checks all numbers.

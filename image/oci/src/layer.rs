@@ -103,10 +103,10 @@ impl LayerDevice {
         let path = store.folder(sha256)?;
         let failed = || of_folder(&path);
         let folder = Folder::open(&path).map_err(failed())?;
-        let (index, is_trusted) =
+        let (index, index_hash, is_trusted) =
             index_in(&folder, sha256).ok_or(IndexError::Damaged("is not there or damaged"))?;
         let mut tree = index.tree()?;
-        let of = suffix_of(&boot_id().map_err(failed())?, &index);
+        let of = suffix_of(&boot_id().map_err(failed())?, &index_hash);
         let is_complete = has(&folder, COMPLETE) && has(&folder, DATA);
         if !is_complete {
             // Left without `data`, it would say that the new one is whole.

@@ -94,7 +94,8 @@ impl Store {
     pub fn index(&self, sha256: &str) -> Option<(Index, bool)> {
         // It may come from a manifest; see `folder`. None is made here.
         let folder = is_sha256(sha256).then(|| self.root.join(sha256))?;
-        index_in(&Folder::open(&folder).ok()?, sha256)
+        let (index, _, is_trusted) = index_in(&Folder::open(&folder).ok()?, sha256)?;
+        Some((index, is_trusted))
     }
 
     /// True if all bytes of a layer have been here.
@@ -207,12 +208,12 @@ pub(crate) fn open_data(folder: &Folder, name: &str) -> io::Result<File> {
     folder.open_file(name.as_ref(), OFlags::RDWR | OFlags::CREATE, 0o600)
 }
 
-/// The index in a layer's folder; true if it is trusted.
-pub(crate) fn index_in(folder: &Folder, sha256: &str) -> Option<(Index, bool)> {
+/// The index in a layer's folder, its hash, and true if it is trusted.
+pub(crate) fn index_in(folder: &Folder, sha256: &str) -> Option<(Index, [u8; 32], bool)> {
     let file = folder.read_file(INDEX.as_ref()).ok()?;
     let bytes = bounded(file, INDEX_BYTES_MAX + 64).ok()?;
-    let index = Index::read(&bytes, sha256).ok()?;
-    Some((index, has(folder, TRUSTED)))
+    let (index, hash) = Index::read_with_hash(&bytes, sha256).ok()?;
+    Some((index, hash, has(folder, TRUSTED)))
 }
 
 /// True if a folder has a file of this name.
@@ -283,10 +284,9 @@ pub(crate) fn forget_others(folder: &Folder, own: &str) {
     }
 }
 
-/// End of the names of an index's marks in this boot.
-pub(crate) fn suffix_of(boot: &str, index: &Index) -> String {
-    let hash = blake3::hash(&index.to_bytes());
-    format!("{boot}-{}", hex(&hash.as_bytes()[..8]))
+/// End of the names of the marks in this boot of the index with this hash.
+pub(crate) fn suffix_of(boot: &str, hash: &[u8; 32]) -> String {
+    format!("{boot}-{}", hex(&hash[..8]))
 }
 
 pub(crate) fn boot_id() -> io::Result<String> {
