@@ -9,12 +9,11 @@
 
 use super::mounts::Mounts;
 use super::records::Layer;
-use super::{Config, make_folder};
+use super::{Config, Turns, make_folder};
 use crate::image::Image;
 use crate::store::{read_bounded, write_whole};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToU64;
 use sidecore_export::fuse::{FuseServer, LayerEntry, LayerSource};
@@ -31,8 +30,7 @@ use std::time::Duration;
 pub(super) struct Layers {
     root: PathBuf,
     mounts: Arc<Mounts>,
-    busy: Mutex<BTreeSet<String>>,
-    done: Condvar,
+    busy: Turns,
 }
 
 /// What is known of a layer.
@@ -112,8 +110,7 @@ impl Layers {
         let layers = Arc::new(Self {
             root,
             mounts,
-            busy: Mutex::default(),
-            done: Condvar::new(),
+            busy: Turns::default(),
         });
         // Left by one that was killed: nothing answers there.
         layers.mounts.undo(dir);
@@ -125,21 +122,8 @@ impl Layers {
 
     /// Runs it while no other thread has this layer.
     fn alone<T>(&self, sha256: &str, run: impl FnOnce() -> T) -> T {
-        let mut busy = self.busy.lock();
-        while busy.contains(sha256) {
-            self.done.wait(&mut busy);
-        }
-        busy.insert(sha256.to_owned());
-        drop(busy);
-        let result = run();
-        self.is_free(sha256);
-        result
-    }
-
-    /// No thread has this layer any more.
-    fn is_free(&self, sha256: &str) {
-        self.busy.lock().remove(sha256);
-        self.done.notify_all();
+        let _turn = self.busy.take(sha256);
+        run()
     }
 
     /// Removes layers that were looked up and not used for `age_min`, and what a crash has left.
@@ -154,9 +138,9 @@ impl Layers {
                 continue;
             };
             // One that another thread has is in use.
-            if !self.busy.lock().insert(sha256.clone()) {
+            let Some(_turn) = self.busy.try_take(&sha256) else {
                 continue;
-            }
+            };
             let record = self.root.join(&sha256).join(RECORD);
             let looked_up = fs::metadata(&record).and_then(|it| it.modified());
             let age = looked_up.map(|it| it.elapsed().unwrap_or_default());
@@ -168,7 +152,6 @@ impl Layers {
             if is_unused {
                 self.forget(&sha256);
             }
-            self.is_free(&sha256);
         }
     }
 
@@ -472,8 +455,7 @@ mod tests {
         Layers {
             root: root.join("store"),
             mounts: Arc::new(Mounts::new(&config, store)),
-            busy: Mutex::default(),
-            done: Condvar::new(),
+            busy: Turns::default(),
         }
     }
 
@@ -493,6 +475,18 @@ mod tests {
         let folder = store.folder(&sha256).unwrap();
         write_whole(&folder, "trusted", b"").unwrap();
         layers.mounts.check_tar(&sha256, &tar).unwrap_err();
+    }
+
+    #[test]
+    fn a_layer_is_free_again_after_a_panic() {
+        let dir = tempfile::tempdir().unwrap();
+        let layers = layers(dir.path());
+        let run = || layers.alone("a", || assert!(layers.busy.try_take("a").is_some()));
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
+        let turn = layers.busy.try_take("a").unwrap();
+        assert!(layers.busy.all_free().is_none());
+        drop(turn);
+        assert!(layers.busy.all_free().is_some());
     }
 
     #[test]

@@ -123,8 +123,10 @@ mod service {
 use crate::layer::{LayerError, Store};
 use layer_store::Layers;
 use mounts::Mounts;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fs::FlockOperation;
 use snapshots::Snapshots;
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -173,7 +175,7 @@ pub enum SnapshotterError {
 
 /// Ends [`run`], from any thread.
 #[derive(Debug)]
-pub struct Stopper(parking_lot::Mutex<Option<oneshot::Sender<()>>>);
+pub struct Stopper(Mutex<Option<oneshot::Sender<()>>>);
 
 /// The receiving end of a [`Stopper`].
 #[derive(Debug)]
@@ -183,10 +185,7 @@ pub struct Stopped(oneshot::Receiver<()>);
 #[must_use]
 pub fn stopper() -> (Stopper, Stopped) {
     let (sender, receiver) = oneshot::channel();
-    (
-        Stopper(parking_lot::Mutex::new(Some(sender))),
-        Stopped(receiver),
-    )
+    (Stopper(Mutex::new(Some(sender))), Stopped(receiver))
 }
 
 impl Stopper {
@@ -248,6 +247,57 @@ fn listen(socket: &Path) -> io::Result<UnixListener> {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs::set_permissions(socket, mode)?;
     Ok(listener)
+}
+
+/// Names of layers or snapshots, each of which one thread at a time has.
+#[derive(Default)]
+struct Turns {
+    taken: Mutex<BTreeSet<String>>,
+    freed: Condvar,
+}
+
+/// A name that a thread has, until it is dropped.
+struct Turn<'a> {
+    turns: &'a Turns,
+    name: String,
+}
+
+impl Turns {
+    /// Takes a name; waits while another thread has it.
+    fn take(&self, name: &str) -> Turn<'_> {
+        let mut taken = self.taken.lock();
+        while taken.contains(name) {
+            self.freed.wait(&mut taken);
+        }
+        taken.insert(name.to_owned());
+        self.turn(name)
+    }
+
+    /// Takes a name, unless another thread has it.
+    fn try_take(&self, name: &str) -> Option<Turn<'_>> {
+        let is_free = self.taken.lock().insert(name.to_owned());
+        is_free.then(|| self.turn(name))
+    }
+
+    /// Keeps all names free, until the guard is dropped; none if a thread has one.
+    fn all_free(&self) -> Option<MutexGuard<'_, BTreeSet<String>>> {
+        Some(self.taken.lock()).filter(|taken| taken.is_empty())
+    }
+
+    fn turn(&self, name: &str) -> Turn<'_> {
+        Turn {
+            turns: self,
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Also after a failure: another thread would wait for ever.
+        self.turns.taken.lock().remove(&self.name);
+        self.turns.freed.notify_all();
+    }
 }
 
 /// Makes a folder for this user alone, where it is not there.

@@ -12,12 +12,12 @@
 //! mount is handed out that has the folder of a layer below it on which nothing is mounted.
 //! Called from: any thread. Only a mount of a layer waits for a network; it holds no lock then.
 
-use super::Config;
 use super::grpc::{Code, Refusal};
 use super::messages::{Commit, Info, Mount, Prepare, Update, Usage};
 use super::mounts::{Mounts, Table};
 use super::records::{Kind, Layer, Record, Records, now, remote_layer};
-use parking_lot::{Condvar, Mutex};
+use super::{Config, Turns};
+use parking_lot::Mutex;
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -30,9 +30,8 @@ use std::sync::Arc;
 pub(crate) struct Snapshots {
     root: PathBuf,
     records: Mutex<Records>,
-    /// Names of layers that are being mounted.
-    mounting: Mutex<BTreeSet<String>>,
-    mounted: Condvar,
+    /// Snapshots of layers that are being mounted.
+    mounting: Turns,
     mounts: Arc<Mounts>,
 }
 
@@ -54,8 +53,7 @@ impl Snapshots {
             records: Mutex::new(Records::open(&root.join("records"))?),
             mounts,
             root,
-            mounting: Mutex::default(),
-            mounted: Condvar::new(),
+            mounting: Turns::default(),
         })
     }
 
@@ -159,7 +157,7 @@ impl Snapshots {
         labels: &BTreeMap<String, String>,
         layer: Layer,
     ) -> bool {
-        let turn = self.turn(target);
+        let turn = self.mounting.take(target);
         // Another call, or another namespace of containerd, has made it meanwhile.
         if let Some(found) = self.records.lock().get(target) {
             return found.parent == parent && found.kind == Kind::Committed;
@@ -172,19 +170,6 @@ impl Snapshots {
                 tracing::warn!("{target} is not mounted, containerd unpacks it: {reason}");
                 false
             }
-        }
-    }
-
-    /// Waits until no other thread mounts the snapshot of this name.
-    fn turn(&self, name: &str) -> Turn<'_> {
-        let mut mounting = self.mounting.lock();
-        while mounting.contains(name) {
-            self.mounted.wait(&mut mounting);
-        }
-        mounting.insert(name.to_owned());
-        Turn {
-            snapshots: self,
-            name: name.to_owned(),
         }
     }
 
@@ -212,7 +197,7 @@ impl Snapshots {
             let Some(layer) = &record.layer else {
                 continue;
             };
-            let _turn = self.turn(&record.name);
+            let _turn = self.mounting.take(&record.name);
             let is_lowest = record.parent.is_empty();
             let adopted = (self.mounts).adopt(layer, &self.files(record.id), is_lowest);
             if let Err(error) = adopted {
@@ -471,10 +456,9 @@ impl Snapshots {
     /// `Cleanup`: removes folders and layers without a record.
     pub(crate) fn cleanup(&self) {
         // A layer that is being mounted has no record yet.
-        let mounting = self.mounting.lock();
-        if !mounting.is_empty() {
+        let Some(_none) = self.mounting.all_free() else {
             return;
-        }
+        };
         let records = self.records.lock();
         let ids: BTreeSet<String> = records.all().map(|it| it.id.to_string()).collect();
         let entries = fs::read_dir(self.root.join("snapshots"));
@@ -501,20 +485,6 @@ impl Snapshots {
 
     fn files(&self, id: u64) -> PathBuf {
         self.folder(id).join("fs")
-    }
-}
-
-/// A name in `mounting`, until it is dropped.
-struct Turn<'a> {
-    snapshots: &'a Snapshots,
-    name: String,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        // Also after a failure: another call would wait for ever.
-        self.snapshots.mounting.lock().remove(&self.name);
-        self.snapshots.mounted.notify_all();
     }
 }
 
