@@ -6,10 +6,12 @@
 //! contents through the descriptor. Must stay true: check and use go through the same descriptor.
 //! No link of another user is followed, and below an open folder none at all. Nothing is written
 //! under its final name before all of it is there. Any thread may call any of them; they wait for
-//! the file system only.
+//! the file system only, and [`Folder::lock_within`] for a lock.
 //! Source: openat2(2), open(2), renameat(2), path_resolution(7).
 
-use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RawMode, ResolveFlags, Stat};
+use rustix::fs::{
+    self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawMode, ResolveFlags, Stat,
+};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -17,8 +19,9 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Component, Path, PathBuf};
-use way::{Checks, Way};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use way::{Checks, Way, open_by_components};
 
 /// A folder, open.
 #[derive(Debug)]
@@ -207,6 +210,29 @@ impl Folder {
     #[must_use]
     pub fn reach(&self, name: &OsStr) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())).join(name)
+    }
+
+    /// Locks the folder itself (flock(2)) until the descriptor is closed; waits while another
+    /// opening of it, mostly another process's, has the lock, at most for `limit`.
+    ///
+    /// # Errors
+    /// `TimedOut` after that time; those of flock(2).
+    pub fn lock_within(&self, limit: Duration) -> io::Result<()> {
+        let begun = Instant::now();
+        loop {
+            // A wait in the kernel would have no bound.
+            match fs::flock(self, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::AGAIN | Errno::INTR) if begun.elapsed() < limit => {
+                    std::thread::sleep(LOCK_LOOK);
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    let place = self.path.display();
+                    let text = format!("another process keeps the folder {place} locked");
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                }
+                locked => return Ok(locked?),
+            }
+        }
     }
 
     /// Makes the names in it durable.
@@ -499,40 +525,6 @@ fn open_beneath(
     Err(Errno::AGAIN.into())
 }
 
-/// [`open_beneath`] for kernels without openat2(2): one component after the other.
-fn open_by_components(
-    folder: BorrowedFd<'_>,
-    relative: &Path,
-    flags: OFlags,
-    mode: Mode,
-) -> io::Result<OwnedFd> {
-    let mut names = Vec::new();
-    for component in relative.components() {
-        match component {
-            Component::Normal(name) => names.push(name),
-            Component::CurDir => {}
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                return Err(Errno::XDEV.into());
-            }
-        }
-    }
-    // One component at a time, none of them a link: what RESOLVE_BENEATH does in one call.
-    let Some((last, above)) = names.split_last() else {
-        return Ok(fs::openat(folder, ".", flags, mode)?);
-    };
-    let mut here: Option<OwnedFd> = None;
-    for name in above {
-        let at = here.as_ref().map_or(folder, AsFd::as_fd);
-        here = Some(open_folder(at, name)?);
-    }
-    let at = here.as_ref().map_or(folder, AsFd::as_fd);
-    Ok(fs::openat(at, *last, flags | OFlags::NOFOLLOW, mode)?)
-}
-
-fn open_folder(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
-    fs::openat(at, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())
-}
-
 /// Checks owner and mode of the folder at `place`. In a sticky folder others may make files, but
 /// not exchange ours, so that such a one may be above a trusted folder.
 fn check(folder: BorrowedFd<'_>, place: &Path, is_above: bool) -> Result<(), FolderError> {
@@ -583,6 +575,8 @@ const PATH_BYTES_MAX: usize = 4096;
 /// Places whose names are files that are open already.
 const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
 
+/// Time between two looks at a lock.
+const LOCK_LOOK: Duration = Duration::from_millis(1);
 /// Attempts at a path that is being renamed meanwhile.
 const ATTEMPTS_MAX: usize = 64;
 

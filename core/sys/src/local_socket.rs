@@ -27,7 +27,7 @@
 use crate::SysError;
 use crate::folder::Folder;
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{FileType, FlockOperation, Mode};
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -38,11 +38,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// The longest wait for a folder's lock, and the time between two looks at it.
+/// The longest wait for a folder's lock.
 const LOCK_MAX: Duration = Duration::from_secs(5);
-const LOCK_LOOK: Duration = Duration::from_millis(1);
 /// The most descriptors that one message carries.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
 
@@ -91,46 +90,41 @@ pub fn listen_as(
 }
 
 /// Listens at `path` for streams, as [`listen_as`] does, in place of a socket there that a process
-/// which has ended left behind. Of several that do so at once, one gets the path: each holds a lock
-/// on the folder meanwhile (flock(2)), which is waited for, up to 5 s.
+/// which has ended left behind. Of several that do so at once, one gets the path ([`free_path`]).
 ///
 /// # Errors
-/// `AddrInUse` where a process has the socket, or another kind of file is there; `TimedOut` where
-/// another process keeps the folder locked; those of [`listen_as`].
+/// Those of [`free_path`] and [`listen_as`].
 pub fn take_path(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
-    let (folder, name) = Folder::of_file(path)?;
-    let begun = Instant::now();
-    while let Err(error) = rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        if error != Errno::WOULDBLOCK {
-            return Err(error.into());
-        }
-        if begun.elapsed() > LOCK_MAX {
-            let text = format!(
-                "another process keeps the folder of {} locked",
-                path.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-        }
-        std::thread::sleep(LOCK_LOOK);
-    }
-    match folder.stat_of(&name) {
-        // Of a link neither: it would lead the check to one file, and the removal to another.
-        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Socket => {
-            return Err(Errno::ADDRINUSE.into());
-        }
-        // One without a process refuses connections of every type.
-        Ok(_) if try_connect(path)? != Err(Errno::CONNREFUSED) => {
-            return Err(Errno::ADDRINUSE.into());
-        }
-        Ok(_) => folder.remove_file(&name)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
+    let _locked = free_path(path)?;
     // It listens before the next one looks.
     listen_as(SocketType::STREAM, path, mode, backlog).map_err(|error| match error {
         SysError::Call { source, .. } => source,
         other => io::Error::other(other),
     })
+}
+
+/// Removes the socket at `path`, of whatever type, if a process that has ended left it behind.
+/// Returns the socket's folder, locked (flock(2)), and true if it has removed one: of several that
+/// want the path, the one that holds the folder until it listens gets it. Waits for the lock, up to
+/// 5 s.
+///
+/// # Errors
+/// `AddrInUse` where a process has the socket, or another kind of file is there; `TimedOut` where
+/// another process keeps the folder locked; those of [`Folder::of_file`] and of unlinkat(2).
+pub fn free_path(path: &Path) -> io::Result<(Folder, bool)> {
+    let (folder, name) = Folder::of_file(path)?;
+    folder.lock_within(LOCK_MAX)?;
+    match folder.stat_of(&name) {
+        // Of a link neither: it would lead the check to one file, and the removal to another.
+        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Socket => {
+            Err(Errno::ADDRINUSE.into())
+        }
+        // One without a process refuses connections of every type.
+        Ok(_) if try_connect(path)? != Err(Errno::CONNREFUSED) => Err(Errno::ADDRINUSE.into()),
+        Ok(_) => folder.remove_file(&name).map(|()| (folder, true)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((folder, false)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Takes the next connection, if one waits. It does not block either.
@@ -514,6 +508,31 @@ mod tests {
         assert!(is_hung_up(client.as_fd()));
         let gone = receive(client.as_fd(), &mut buffer).unwrap();
         assert!(matches!(gone, Received::End));
+    }
+
+    #[test]
+    fn a_path_is_freed_of_dead_sockets_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(!free_path(&path).unwrap().1);
+        let listener = listen(&path, 0o600, 4).unwrap();
+        let kept = || {
+            let refused = free_path(&path).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AddrInUse, "{refused}");
+            std::fs::symlink_metadata(&path).unwrap();
+        };
+        kept();
+        drop(listener);
+        assert!(free_path(&path).unwrap().1);
+        assert!(!path.exists());
+        std::fs::write(&path, "").unwrap();
+        kept();
+        // A link to a dead socket.
+        let dead = folder.path().join("dead");
+        drop(listen(&dead, 0o600, 4).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&dead, &path).unwrap();
+        kept();
     }
 
     #[test]

@@ -217,14 +217,12 @@ impl<'f> Claim<'f> {
     /// # Errors
     /// `EADDRINUSE` where that takes too long; the kernel's.
     fn on(folder: &'f Folder) -> Result<Self, Errno> {
-        for _ in 0..CLAIM_TRIES {
-            // A lock that blocks would stop this supervisor's programs with the other one.
-            match rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::AGAIN | Errno::INTR) => std::thread::sleep(CLAIM_PAUSE),
-                claimed => return claimed.map(|()| Self(folder)),
-            }
+        // A longer wait would stop this supervisor's programs with the other one.
+        match folder.lock_within(CLAIM_MAX) {
+            Ok(()) => Ok(Self(folder)),
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => Err(Errno::ADDRINUSE),
+            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
-        Err(Errno::ADDRINUSE)
     }
 }
 
@@ -292,9 +290,8 @@ pub fn read_text(text: &str) -> Option<(Name, bool)> {
 const BACKLOG: i32 = 4096;
 /// Connections that one call of [`RendezvousSocket::next`] accepts.
 const SKIPPED_MAX: usize = 1024;
-/// Tries to get the right to take names, some milliseconds each.
-const CLAIM_TRIES: u32 = 500;
-const CLAIM_PAUSE: Duration = Duration::from_millis(1);
+/// The longest wait for the right to take names.
+const CLAIM_MAX: Duration = Duration::from_millis(500);
 /// Longer than a link's target.
 const LINK_BYTES: usize = 64;
 

@@ -89,6 +89,20 @@ fn no_link_is_followed_below_a_folder() {
 }
 
 #[test]
+fn a_lock_is_waited_for_and_ends_with_its_folder() {
+    let root = scratch();
+    let [first, second] = [0; 2].map(|_| Folder::open(root.path()).unwrap());
+    first.lock_within(Duration::ZERO).unwrap();
+    let refused = second.lock_within(Duration::from_millis(5)).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::TimedOut, "{refused}");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.lock_within(Duration::from_secs(600)));
+        drop(first);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_pipe_does_not_hold_the_reader_up() {
     let root = scratch();
     fs::mknodat(CWD, root.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();

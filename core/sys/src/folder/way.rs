@@ -10,7 +10,7 @@ use rustix::fs::{self, CWD, FileType, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -181,6 +181,41 @@ impl Way {
     fn is_kernels_own(&self) -> bool {
         fs::fstatfs(&self.here).is_ok_and(|found| found.f_type == fs::PROC_SUPER_MAGIC)
     }
+}
+
+/// Opens `relative` below `folder` as openat2(2) does that follows no link and does not leave the
+/// folder: one component after the other, for kernels without that call.
+pub(super) fn open_by_components(
+    folder: BorrowedFd<'_>,
+    relative: &Path,
+    flags: OFlags,
+    mode: Mode,
+) -> io::Result<OwnedFd> {
+    let mut names = Vec::new();
+    for component in relative.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return Err(Errno::XDEV.into());
+            }
+        }
+    }
+    // One component at a time, none of them a link: what RESOLVE_BENEATH does in one call.
+    let Some((last, above)) = names.split_last() else {
+        return Ok(fs::openat(folder, ".", flags, mode)?);
+    };
+    let mut here: Option<OwnedFd> = None;
+    for name in above {
+        let at = here.as_ref().map_or(folder, AsFd::as_fd);
+        here = Some(open_folder(at, name)?);
+    }
+    let at = here.as_ref().map_or(folder, AsFd::as_fd);
+    Ok(fs::openat(at, *last, flags | OFlags::NOFOLLOW, mode)?)
+}
+
+fn open_folder(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    fs::openat(at, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())
 }
 
 fn is_link(file: &OwnedFd) -> bool {

@@ -8,16 +8,15 @@
 
 use super::NbdError;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use sidecore_attach::network_of;
 use sidecore_sys::folder::remove_named;
-use sidecore_sys::local_socket;
+use sidecore_sys::local_socket::{self, free_path};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{self, UnixListener};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -205,33 +204,27 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), NbdError> {
-    let fails = |error: std::io::Error| NbdError::Listen {
+    let failed = |reason: String| NbdError::Listen {
         address: format!("unix:{}", path.display()),
-        reason: match error.kind() {
-            ErrorKind::InvalidInput => format!("{error}; a path may have 107 bytes at most"),
-            ErrorKind::NotFound => format!("{error}; make its directory first"),
-            _ => error.to_string(),
-        },
+        reason,
     };
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
+    let fails = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => failed(format!("{error}; make its directory first")),
+        _ => failed(error.to_string()),
     };
-    // Two servers that start at once must not both find the same dead socket: the second would
-    // remove the first one's new file. The lock is on the directory, so it leaves nothing behind.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory =
-        rustix::fs::open(directory, flags, Mode::empty()).map_err(|error| fails(error.into()))?;
-    rustix::fs::flock(&directory, FlockOperation::LockExclusive)
-        .map_err(|error| fails(error.into()))?;
-    let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            remove_dead(path)?;
-            UnixListener::bind(path)
-        }
-        bound => bound,
+    let address = net::SocketAddr::from_pathname(path)
+        .map_err(|error| failed(format!("{error}; a path may have 107 bytes at most")))?;
+    // Locked until the server listens: two that start at once must not both find the same dead
+    // socket, since the second would remove the first one's new file.
+    let (_locked, was_dead) = free_path(path).map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => taken(path),
+        _ => fails(error),
+    })?;
+    if was_dead {
+        let path = path.display();
+        tracing::info!("removing the socket of a server that is gone: {path}");
     }
-    .map_err(fails)?;
+    let listener = UnixListener::bind_addr(&address).map_err(fails)?;
     let file = SocketFile {
         path: path.to_owned(),
         identity: identity(path),
@@ -239,29 +232,12 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), NbdError> {
     Ok((listener, file))
 }
 
-/// Removes the socket of a dead server.
-fn remove_dead(path: &Path) -> Result<(), NbdError> {
-    // A link would lead the check to one file and the removal to another.
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if !is_socket {
-        return Err(NbdError::NotASocket {
-            path: path.to_owned(),
-        });
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            tracing::info!(
-                "removing the socket of a server that is gone: {}",
-                path.display()
-            );
-            remove_named(path).map_err(|error| NbdError::Listen {
-                address: format!("unix:{}", path.display()),
-                reason: format!("cannot remove a dead server's socket: {error}"),
-            })
-        }
-        // A live server that is too busy to accept returns EAGAIN.
-        _ => Err(NbdError::InUse {
-            path: path.to_owned(),
-        }),
+/// The error for a path that a file has, which is not a dead server's socket.
+fn taken(path: &Path) -> NbdError {
+    let path = path.to_owned();
+    let found = std::fs::symlink_metadata(&path);
+    match found.is_ok_and(|meta| meta.file_type().is_socket()) {
+        true => NbdError::InUse { path },
+        false => NbdError::NotASocket { path },
     }
 }
