@@ -167,11 +167,7 @@ impl Store {
         let folder = self.root.join(sha256);
         // First: a removal that is cut short must not leave it without the contents.
         let _ = fs::remove_file(folder.join(COMPLETE));
-        if let Err(error) = fs::remove_dir_all(&folder)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!("{} is left: {error}", folder.display());
-        }
+        remove_folder(&folder);
     }
 
     /// Removes files that a fetch of a layer has left unfinished, hours ago.
@@ -192,9 +188,26 @@ impl Store {
 
     /// Digests of all layers of which something is here.
     pub(crate) fn layers(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| is_sha256(name)).collect()
+        digests_in(&self.root).unwrap_or_default()
+    }
+}
+
+/// The names in a folder that are digests (64 digits).
+pub(crate) fn digests_in(folder: &Path) -> io::Result<Vec<String>> {
+    let mut digests = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name().into_string();
+        digests.extend(name.ok().filter(|it| is_sha256(it)));
+    }
+    Ok(digests)
+}
+
+/// Removes a folder with all that is in it; a failure is logged, and no more.
+pub(crate) fn remove_folder(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!("{} is left: {error}", folder.display());
     }
 }
 

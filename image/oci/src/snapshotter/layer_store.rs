@@ -11,7 +11,7 @@ use super::mounts::Mounts;
 use super::records::Layer;
 use super::{Config, Turns, make_folder};
 use crate::image::Image;
-use crate::store::{read_bounded, write_whole};
+use crate::store::{digests_in, read_bounded, remove_folder, write_whole};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -128,15 +128,7 @@ impl Layers {
 
     /// Removes layers that were looked up and not used for `age_min`, and what a crash has left.
     fn sweep(&self, age_min: Duration) {
-        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            let Some(sha256) = entry
-                .file_name()
-                .into_string()
-                .ok()
-                .filter(|it| is_sha256(it))
-            else {
-                continue;
-            };
+        for sha256 in digests_in(&self.root).unwrap_or_default() {
             // One that another thread has is in use.
             let Some(_turn) = self.busy.try_take(&sha256) else {
                 continue;
@@ -159,11 +151,7 @@ impl Layers {
     fn forget(&self, sha256: &str) {
         let folder = self.root.join(sha256);
         self.mounts.undo(&folder.join("fs"));
-        if let Err(error) = fs::remove_dir_all(&folder)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!("{} is left: {error}", folder.display());
-        }
+        remove_folder(&folder);
         self.mounts.collect(Some(sha256));
     }
 

@@ -10,10 +10,10 @@ use super::Config;
 use super::records::{self, Layer};
 use crate::image::Image;
 use crate::layer::Store;
+use crate::store::digests_in;
 use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sidecore_export::mount::image_on;
-use sidecore_remote::is_sha256;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
@@ -162,13 +162,8 @@ impl Mounts {
     /// folders have them as names.
     fn named(&self) -> io::Result<BTreeSet<String>> {
         let mut named = records::layers_in(&self.root.join("records"))?;
-        match fs::read_dir(self.root.join("store")) {
-            Ok(entries) => {
-                for entry in entries {
-                    let name = entry?.file_name();
-                    named.extend(name.into_string().ok().filter(|it| is_sha256(it)));
-                }
-            }
+        match digests_in(&self.root.join("store")) {
+            Ok(digests) => named.extend(digests),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }

@@ -17,6 +17,7 @@ use super::messages::{Commit, Info, Mount, Prepare, Update, Usage};
 use super::mounts::{Mounts, Table};
 use super::records::{Kind, Layer, Record, Records, now, remote_layer};
 use super::{Config, Turns};
+use crate::store::remove_folder;
 use parking_lot::Mutex;
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -384,7 +385,7 @@ impl Snapshots {
             // Images share layers: the contents go with the last snapshot of them.
             self.mounts.collect(Some(&layer.sha256));
         }
-        self.remove_folder(&self.folder(record.id));
+        remove_folder(&self.folder(record.id));
         Ok(())
     }
 
@@ -465,18 +466,10 @@ impl Snapshots {
         for entry in entries.into_iter().flatten().flatten() {
             if !ids.contains(&*entry.file_name().to_string_lossy()) {
                 self.mounts.undo(&entry.path().join("fs"));
-                self.remove_folder(&entry.path());
+                remove_folder(&entry.path());
             }
         }
         self.mounts.collect(None);
-    }
-
-    fn remove_folder(&self, folder: &Path) {
-        if let Err(error) = fs::remove_dir_all(folder)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!("{} is left: {error}", folder.display());
-        }
     }
 
     fn folder(&self, id: u64) -> PathBuf {
