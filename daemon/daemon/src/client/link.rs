@@ -21,7 +21,6 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// An attachment.
@@ -40,7 +39,6 @@ pub(crate) struct Link {
     kernels: Vec<KernelName>,
     /// The daemon's number of each kernel of our registry that it has in our version.
     numbers: Vec<Option<u32>>,
-    dead: AtomicBool,
     /// See [`ClientOptions::silence_max`] and [`ClientOptions::held_up_max`].
     silence_max: Duration,
     held_up_max: Duration,
@@ -170,8 +168,9 @@ impl Link {
     /// True if it is known to be dead.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
-        // Relaxed: a thread that sees it late makes one futile try and finds out.
-        self.dead.load(Ordering::Relaxed) || self.is_ending()
+        // A thread that sees it late makes one futile try and finds out. One that sees it sees, by
+        // Acquire, all that came before; nothing of that is read from here.
+        self.segment.is_retired() || self.is_ending()
     }
 
     #[inline]
@@ -188,9 +187,8 @@ impl Link {
     /// be alive, and write there, to outputs that have moved and been freed since.
     #[cold]
     pub(crate) fn give_up(&self) {
-        // First: from the moment that a request is lost, its memory must not be another's.
+        // One step: from the moment that a request is lost, its memory must not be another's.
         self.segment.retire();
-        self.dead.store(true, Ordering::Relaxed);
     }
 
     /// The daemon's number of a kernel of ours.
@@ -282,7 +280,6 @@ impl Watch {
     /// for [`ClientOptions::silence_max`]. True if the link is dead.
     pub(crate) fn look(&mut self, link: &Link) -> bool {
         if link.is_dead() {
-            link.give_up();
             return true;
         }
         // The time first: if this process is stopped between the two, the heartbeat has advanced.
@@ -367,7 +364,6 @@ impl Link {
             engines,
             numbers: numbers(&attached, &options.registry),
             kernels: attached.kernels,
-            dead: AtomicBool::new(false),
             silence_max: options.silence_max,
             held_up_max: options.held_up_max,
         })

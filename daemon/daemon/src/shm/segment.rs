@@ -114,7 +114,9 @@ impl Segment {
         self.retired.store(true, Ordering::Release);
     }
 
-    fn is_retired(&self) -> bool {
+    /// True once it is retired, and so the attachment dead.
+    #[inline]
+    pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
 
