@@ -44,6 +44,7 @@ use crate::format::{Format, FormatError, Index};
 use crate::image::Image;
 use crate::overlay::identity::Identity;
 use crate::source::{BlockSource, Deliver, Extent, ReadError};
+use crate::trust::digits_of;
 use cache::{Cache, CacheCounts};
 use growth::Growth;
 use parking_lot::{Mutex, RwLock};
@@ -437,8 +438,7 @@ impl BlockSource for Device {
         let found = Identity::of(&self.index, &self.image)
             .inspect_err(|error| tracing::warn!("the image is not known again: {error}"))
             .ok()?;
-        let hash = found.hash.map(|byte| format!("{byte:02x}")).concat();
-        let text = format!("{} {hash}", found.size_bytes);
+        let text = format!("{} {}", found.size_bytes, digits_of(&found.hash));
         if self.index.is_checked() {
             return Some(text);
         }

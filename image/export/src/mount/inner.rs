@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_format::source::BlockSource;
+use sidecore_format::trust::digits_of;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A file system that an image may hold.
@@ -139,7 +140,7 @@ pub fn check_uuid(source: &dyn BlockSource, uuid: &str) -> Result<(), ExportErro
         let mut bytes = [0; 16];
         let read = source.read_into(EROFS_UUID_AT, &mut bytes);
         read.map_err(ExportError::Read)?;
-        found = bytes.map(|byte| format!("{byte:02x}")).concat();
+        found = digits_of(&bytes);
     }
     match found == uuid {
         true => Ok(()),
