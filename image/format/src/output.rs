@@ -185,9 +185,9 @@ impl Output {
             Ok(()) => folder.remove_file(hidden),
             Err(Errno::EXIST) => Err(clobbers()),
             // Nor has every one hard links: without both, a look is the best there is.
-            Err(_) => match folder.stat_of(&self.name) {
-                Ok(_) => Err(clobbers()),
-                Err(_) => folder.rename(hidden, &self.name),
+            Err(_) => match is_there(folder.stat_of(&self.name))? {
+                true => Err(clobbers()),
+                false => folder.rename(hidden, &self.name),
             },
         }
     }
@@ -223,6 +223,15 @@ fn without_name(folder: &Folder, mode: u32) -> io::Result<Option<File>> {
     }
 }
 
+/// True if a look has found a file, false if there is none. A look that fails shows neither.
+fn is_there<T>(look: io::Result<T>) -> io::Result<bool> {
+    match look {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 const CLOBBERS: &str = "it exists already, and --no-clobber was given";
 
 #[cfg(test)]
@@ -241,6 +250,19 @@ mod tests {
             replaces: None,
             existing,
         }
+    }
+
+    #[test]
+    fn a_look_that_fails_shows_no_free_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::open(directory.path()).unwrap();
+        std::fs::write(directory.path().join("image"), "").unwrap();
+        let look = |name: &str| is_there(folder.stat_of(OsStr::new(name)));
+        assert!(look("image").unwrap());
+        assert!(!look("other").unwrap());
+        // Not a directory, and longer than a name can be.
+        look("image/other").unwrap_err();
+        look(&"n".repeat(300)).unwrap_err();
     }
 
     #[test]
