@@ -10,7 +10,7 @@ use sidecore_rdma::ping::{Pinged, TEXT_BYTES_MAX, TEXT_BYTES_MIN};
 use sidecore_rdma::server::{Exchange, ping_kernel, ping_stack, serve_kernel, serve_stack};
 use sidecore_rdma::{Options, RdmaError, ReadyBy, Setup};
 use sidecore_sys::ending::leave;
-use sidecore_sys::preload::{Library, Reach, reach, under_names};
+use sidecore_sys::preload::{Library, Reach, list, reach, under_names};
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -225,8 +225,6 @@ impl Run {
             bail!("no program is named; write it behind `--`");
         };
         let library = LIBRARY.locate()?;
-        let folder = under_names(&library, &NAMES)
-            .with_context(|| format!("cannot make links to {}", library.display()))?;
         let shown = Path::new(program).display();
         match reach(Path::new(program)) {
             Reach::Static => bail!("{shown} is linked statically: it loads no libraries"),
@@ -236,13 +234,10 @@ impl Run {
             ),
             _ => {}
         }
-        let mut folders = folder.into_os_string();
-        if let Some(others) = std::env::var_os(FOLDERS).filter(|others| !others.is_empty()) {
-            folders.push(":");
-            folders.push(others);
-        }
+        let folder = under_names(&library, &NAMES)
+            .with_context(|| format!("cannot make links to {}", library.display()))?;
         let mut command = process::Command::new(program);
-        command.args(arguments).env(FOLDERS, folders);
+        command.args(arguments).env(FOLDERS, list(FOLDERS, folder));
         if let Some(socket) = self.socket {
             // The program may change its directory before it opens the device.
             let socket = std::path::absolute(&socket).unwrap_or(socket);

@@ -8,7 +8,7 @@ use crate::Outcome;
 use anyhow::{Context, Result};
 use sidecore_attach::Trust;
 use sidecore_net_run::{Engine, Options, Status};
-use sidecore_sys::preload::{self, Library};
+use sidecore_sys::preload::{self, Library, PRELOAD};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -108,7 +108,7 @@ impl Args {
                 .ok()
         };
         Ok(Options {
-            preload: library.map(preload::list),
+            preload: library.map(|library| preload::list(PRELOAD, library)),
             is_all: self.all,
             ..Options::new(engine, self.loopback)
         })

@@ -54,7 +54,9 @@ pub(crate) fn become_program(
         bail!("no program is named; write it behind `--`");
     };
     let mut command = Command::new(program);
-    command.args(arguments).env(PRELOAD, preload::list(library));
+    command
+        .args(arguments)
+        .env(PRELOAD, preload::list(PRELOAD, library));
     if let Some(value) = value {
         command.env(variable, value);
     }

@@ -175,6 +175,26 @@ mod rdma {
         command
     }
 
+    #[test]
+    fn a_refused_program_leaves_no_folder_of_libraries() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        // An ELF file of one program header, a segment to load: it names no dynamic linker.
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..5].copy_from_slice(b"\x7fELF\x02");
+        (bytes[32], bytes[54], bytes[56], bytes[64]) = (64, 56, 1, 1);
+        std::fs::write(&program, bytes).unwrap();
+        let refused = run(&[program.to_str().unwrap()])
+            .env("SIDECORE_VERBS_LIBRARY", &program)
+            .env("XDG_RUNTIME_DIR", folder.path())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("linked statically"), "{errors}");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
     fn has_rping() -> bool {
         let found = Command::new("rping").arg("-h").output().is_ok();
         if !found {

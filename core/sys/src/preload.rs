@@ -7,9 +7,12 @@
 //!
 //! Must stay true: a path that the user has named is used or refused, never ignored.
 
-use std::ffi::OsString;
+use crate::folder::{Folder, FolderError};
+use rustix::fs::{readlinkat, symlinkat};
+use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hasher};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A library that comes with the program.
@@ -67,7 +70,7 @@ pub enum PreloadError {
 }
 
 impl Library {
-    /// Its path, for [`list`].
+    /// Its path, for [`list`] of [`PRELOAD`].
     ///
     /// # Errors
     /// It is not found, or cannot be preloaded from there.
@@ -120,12 +123,12 @@ fn newer(places: &[PathBuf; 2]) -> Option<&PathBuf> {
     there.max_by_key(|place| written(place))
 }
 
-/// The list of libraries to preload ([`PRELOAD`]), with `library` first and the existing ones
-/// behind it.
+/// The value for a variable of the environment that lists paths, as [`PRELOAD`] does: `first`, and
+/// the existing ones behind it.
 #[must_use]
-pub fn list(library: PathBuf) -> OsString {
-    let mut list = library.into_os_string();
-    if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+pub fn list(variable: &str, first: PathBuf) -> OsString {
+    let mut list = first.into_os_string();
+    if let Some(others) = std::env::var_os(variable).filter(|others| !others.is_empty()) {
         list.push(":");
         list.push(others);
     }
@@ -164,34 +167,34 @@ pub fn under_names(library: &Path, names: &[&str]) -> io::Result<PathBuf> {
     let place = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let place = place.filter(|place| place.is_dir());
     // A library of another place has a folder of its own: several versions may be in use.
-    let path = library.as_os_str().as_encoded_bytes();
-    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    let folder = place.unwrap_or_else(std::env::temp_dir);
-    let folder = folder.join(format!("sidecore-libraries-{user}-{hash:016x}"));
-    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+    let mut hasher = DefaultHasher::new();
+    hasher.write(library.as_os_str().as_encoded_bytes());
+    let path = place.unwrap_or_else(std::env::temp_dir);
+    let path = path.join(format!(
+        "sidecore-libraries-{user}-{:016x}",
+        hasher.finish()
+    ));
     // Anyone may have made a folder of this name in the temporary one: its links would be loaded.
-    let found = std::fs::symlink_metadata(&folder)?;
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-        let text = format!("{} is not this user's alone", folder.display());
+    let folder = Folder::create_own(&path, 0o700).map_err(FolderError::into_io)?;
+    if folder.stat()?.st_uid != user {
+        let text = format!("{} is not this user's", path.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     for name in names {
-        let link = folder.join(name);
-        if std::fs::read_link(&link).is_ok_and(|target| target == library) {
+        let target = readlinkat(&folder, *name, Vec::new());
+        if target.is_ok_and(|it| it.as_bytes() == library.as_os_str().as_encoded_bytes()) {
             continue;
         }
         // Renamed into place: another program may be starting at the same time.
-        let new = folder.join(format!("{name}.{}", std::process::id()));
-        std::fs::remove_file(&new).ok();
-        symlink(library, &new)?;
-        std::fs::rename(&new, &link)?;
+        let new = folder.unused_name();
+        symlinkat(library, &folder, &new)?;
+        let renamed = folder.rename(&new, OsStr::new(name));
+        renamed.inspect_err(|_| {
+            // Best effort: the error that led here is the one to report.
+            folder.remove_file(&new).ok();
+        })?;
     }
-    Ok(folder)
+    Ok(path)
 }
 
 /// Reach of a program by libraries that its starter chooses.
@@ -210,12 +213,12 @@ pub enum Reach {
 #[must_use]
 pub fn reach(program: &Path) -> Reach {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = match program.components().count() {
-        1 if !program.as_os_str().as_encoded_bytes().contains(&b'/') => {
+    let found = match program.as_os_str().as_encoded_bytes().contains(&b'/') {
+        true => Some(program.to_path_buf()),
+        false => {
             let mut all = std::env::split_paths(&path).map(|folder| folder.join(program));
             all.find(|place| place.is_file())
         }
-        _ => Some(program.to_path_buf()),
     };
     let opened = found.and_then(|place| std::fs::File::open(place).ok());
     let Some(file) = opened else {
@@ -268,6 +271,7 @@ const PACKAGED: &str = "/usr/lib/sidecore";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
     use std::time::{Duration, SystemTime};
 
     #[test]
@@ -282,6 +286,12 @@ mod tests {
         }
         let other = under_names(&folder.join("other.so"), &["liba.so.1"]).unwrap();
         assert_ne!(other, made);
+        // A library that has moved: the link is made anew, and nothing else is left there.
+        std::fs::remove_file(made.join("liba.so.1")).unwrap();
+        symlink("elsewhere", made.join("liba.so.1")).unwrap();
+        under_names(&library, &["liba.so.1"]).unwrap();
+        assert_eq!(std::fs::read_link(made.join("liba.so.1")).unwrap(), library);
+        assert_eq!(std::fs::read_dir(&made).unwrap().count(), 2);
         // A folder that others may write to is not used.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(&made, mode).unwrap();
@@ -290,6 +300,14 @@ mod tests {
         for one in [folder, made, other] {
             std::fs::remove_dir_all(one).unwrap();
         }
+    }
+
+    #[test]
+    fn the_first_of_a_list_precedes_those_of_the_variable() {
+        let first = PathBuf::from("/first");
+        assert_eq!(list("NO_SUCH_LIBRARY_HERE", first.clone()), "/first");
+        let path = std::env::var("PATH").unwrap();
+        assert_eq!(list("PATH", first), *format!("/first:{path}"));
     }
 
     #[test]
