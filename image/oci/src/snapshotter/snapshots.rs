@@ -382,8 +382,12 @@ impl Snapshots {
         let record = removed.ok_or_else(|| missing(key))?;
         if let Some(layer) = &record.layer {
             self.mounts.undo(&self.files(record.id));
-            // Images share layers: the contents go with the last snapshot of them.
-            self.mounts.collect(Some(&layer.sha256));
+            // Images share layers: the contents go with the last snapshot of them. Looked for here
+            // first, since a collection reads all records from the disk.
+            let mut layers = records.all().filter_map(|it| it.layer.as_ref());
+            if !layers.any(|it| it.sha256 == layer.sha256) {
+                self.mounts.collect(Some(&layer.sha256));
+            }
         }
         remove_folder(&self.folder(record.id));
         Ok(())

@@ -160,6 +160,7 @@ fn a_layer_that_is_not_mounted_is_refused_and_kept() {
         "snapshots/1/fs",
         "snapshots/2/fs",
         "snapshots/3/fs",
+        "snapshots/4/fs",
     ] {
         std::fs::create_dir_all(root.join(place)).unwrap();
     }
@@ -172,6 +173,7 @@ fn a_layer_that_is_not_mounted_is_refused_and_kept() {
         record(1, "one", "", Some(&digests[0])),
         record(2, "two", "one", Some(&digests[1])),
         record(3, "above", "two", None),
+        record(4, "other", "", Some(&digests[0])),
     ] {
         records.put(None, record).unwrap();
     }
@@ -192,13 +194,16 @@ fn a_layer_that_is_not_mounted_is_refused_and_kept() {
         let refused = call(&socket, method, &message).unwrap_err();
         assert_eq!(refused, UNAVAILABLE, "{method}");
     }
-    assert_eq!(running.on_disk(), ["above", "one", "two"]);
+    assert_eq!(running.on_disk(), ["above", "one", "other", "two"]);
     for name in ["above", "two"] {
         running.call("Remove", &key(name)).unwrap();
     }
     // c/storage has the second one.
     assert_eq!(left(), [true, true, false]);
     running.call("Remove", &key("one")).unwrap();
+    // Another snapshot has the first one.
+    assert_eq!(left(), [true, true, false]);
+    running.call("Remove", &key("other")).unwrap();
     assert_eq!(left(), [false, true, false]);
     std::fs::remove_dir_all(root.join("store")).unwrap();
     running.call("Cleanup", &key("")).unwrap();
