@@ -12,6 +12,7 @@ use crate::{errno, fail, pointer_failed, steps};
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::AtomicBool;
 
 /// Most entries of a completion queue.
 pub(crate) const CQE_MAX: c_int = 1 << 18;
@@ -50,8 +51,17 @@ pub(crate) struct Cq {
     unacknowledged: u32,
     /// Pairs and shared queues that use it.
     pub(crate) users: usize,
-    /// The completion that an extended poll shows.
-    pub(crate) current: Option<ibv_wc>,
+}
+
+/// The program's structure of a queue, of either kind.
+#[repr(C)]
+pub(crate) struct CqObject {
+    /// It begins with the shorter kind.
+    pub(crate) raw: ibv_cq_ex,
+    /// A thread is between the start and the end of an extended poll.
+    pub(crate) is_taken: AtomicBool,
+    /// The completion that this poll shows.
+    pub(crate) shown: ibv_wc,
 }
 
 impl Cq {
@@ -215,19 +225,22 @@ unsafe fn create(
             armed: None,
             unacknowledged: 0,
             users: 0,
-            current: None,
         });
-        let object = Box::into_raw(Box::new(ibv_cq_ex {
-            context,
-            channel,
-            cq_context,
-            handle,
-            cqe,
-            ..steps::queue()
+        let object = Box::into_raw(Box::new(CqObject {
+            raw: ibv_cq_ex {
+                context,
+                channel,
+                cq_context,
+                handle,
+                cqe,
+                ..steps::queue()
+            },
+            is_taken: AtomicBool::new(false),
+            shown: zeroed(),
         }));
         core.cqs.name(handle, object.expose_provenance());
         core.count(owner, 1);
-        Ok(object)
+        Ok(object.cast())
     }
 }
 
@@ -295,7 +308,7 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         core.cqs.remove(handle);
         core.count(context, -1);
         drop(core);
-        drop(Box::from_raw(cq.cast::<ibv_cq_ex>()));
+        drop(Box::from_raw(cq.cast::<CqObject>()));
         0
     }
 }
@@ -481,7 +494,6 @@ mod tests {
             armed,
             unacknowledged: 0,
             users: 0,
-            current: None,
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::abi::*;
 use crate::fast::{Request, copy, pieces, read_pieces};
 use crate::pair::{QpObject, qp_of};
-use crate::queue::{cq_of, poll_cq};
+use crate::queue::{CqObject, poll_cq};
 use crate::state::Core;
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::{c_int, c_uint, c_void};
@@ -246,23 +246,33 @@ pub(crate) fn queue() -> ibv_cq_ex {
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, _attr: *mut c_void) -> c_int {
-    // SAFETY: as `next_poll`.
-    unsafe { next_poll(cq) }
+    // SAFETY: an extended queue, as ibv_create_cq_ex(3) demands: an object's first field.
+    unsafe {
+        // As of other providers, the queue is this thread's until the end of the poll.
+        // Acquire: with the end of another thread's poll, in `end_poll`.
+        while (*cq.cast::<CqObject>())
+            .is_taken
+            .swap(true, Ordering::Acquire)
+        {
+            std::thread::yield_now();
+        }
+        let outcome = next_poll(cq);
+        // There is nothing to end after a start that failed.
+        if outcome != 0 {
+            end_poll(cq);
+        }
+        outcome
+    }
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    let mut wc = zeroed();
-    // SAFETY: an extended queue, as ibv_create_cq_ex(3) demands, which begins with the other kind.
+    // SAFETY: an extended queue after `start_poll`: this thread has it until `end_poll`.
     unsafe {
-        match poll_cq(cq.cast(), 1, &raw mut wc) {
+        let shown = &raw mut (*cq.cast::<CqObject>()).shown;
+        match poll_cq(cq.cast(), 1, shown) {
             1 => {
-                (*cq).status = wc.status;
-                (*cq).wr_id = wc.wr_id;
-                if let Some((engine, handle)) = cq_of(cq.cast())
-                    && let Some(found) = engine.lock().cqs.get(handle)
-                {
-                    found.current = Some(wc);
-                }
+                (*cq).status = (*shown).status;
+                (*cq).wr_id = (*shown).wr_id;
                 0
             }
             0 => libc::ENOENT,
@@ -271,25 +281,21 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     }
 }
 
-unsafe extern "C" fn end_poll(_cq: *mut ibv_cq_ex) {}
-
-/// The completion that an extended poll shows.
-///
-/// # Safety
-/// An extended queue.
-unsafe fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
-    // SAFETY: the caller's promise.
-    let found = unsafe { cq_of(cq.cast()) };
-    let found = found.and_then(|(engine, handle)| engine.lock().cqs.get(handle)?.current);
-    found.unwrap_or_else(zeroed)
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: as `next_poll`. Release: with `start_poll`.
+    unsafe {
+        (*cq.cast::<CqObject>())
+            .is_taken
+            .store(false, Ordering::Release);
+    }
 }
 
 /// Readers of parts of a completion.
 macro_rules! readers {
     ($($name:ident -> $type:ty: $field:ident;)*) => {$(
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
-            // SAFETY: an extended queue between a poll and its end.
-            unsafe { current(cq).$field }
+            // SAFETY: as `next_poll`.
+            unsafe { (*cq.cast::<CqObject>()).shown.$field }
         }
     )*};
 }

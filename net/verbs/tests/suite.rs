@@ -282,6 +282,7 @@ parts! {
     what_was_sent_arrives_after_the_end: "left";
     a_child_has_its_own_engine: "forked";
     properties_and_names_are_reported: "properties";
+    several_threads_poll_a_queue_in_steps: "pollers";
 }
 
 #[test]

@@ -1388,6 +1388,80 @@ static void threads(void)
     disconnected(&a, &b);
 }
 
+struct poller {
+    struct ibv_cq_ex *cq;
+    unsigned *seen, *done;
+};
+
+static void *poll_in_steps(void *argument)
+{
+    struct poller *poller = argument;
+    struct ibv_poll_cq_attr none = {0};
+    while (__atomic_load_n(poller->done, __ATOMIC_RELAXED) < 4000) {
+        int outcome = ibv_start_poll(poller->cq, &none);
+        if (outcome != 0) {
+            CHECK(outcome == ENOENT);
+            continue;
+        }
+        do {
+            /* What the queue shows stays, whatever the other threads do meanwhile. */
+            uint64_t id = poller->cq->wr_id;
+            CHECK(id < 4000 && poller->seen[id]++ == 0);
+            sched_yield();
+            CHECK(poller->cq->wr_id == id && poller->cq->status == IBV_WC_SUCCESS);
+            CHECK(ibv_wc_read_byte_len(poller->cq) == id);
+            __atomic_fetch_add(poller->done, 1, __ATOMIC_RELAXED);
+        } while (ibv_next_poll(poller->cq) == 0);
+        ibv_end_poll(poller->cq);
+    }
+    return NULL;
+}
+
+/* Several threads poll one queue in steps: each has the queue from the start to the end. */
+static void pollers(void)
+{
+    struct side a, b;
+    pthread_t threads[3];
+    static unsigned seen[4000];
+    unsigned done = 0;
+    connected(&a, &b);
+    rdma_destroy_qp(a.id);
+    rdma_destroy_qp(b.id);
+    struct ibv_cq_init_attr_ex queue = {.cqe = 64, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN};
+    struct ibv_cq_ex *cq = ibv_create_cq_ex(a.id->verbs, &queue);
+    CHECK(cq && rdma_destroy_id(a.id) == 0 && rdma_destroy_id(b.id) == 0);
+    int port;
+    struct rdma_cm_id *listener = listening(b.channel, &port), *id = resolved(a.channel, port);
+    struct ibv_qp_init_attr attr = {.send_cq = ibv_cq_ex_to_cq(cq), .recv_cq = a.cq,
+                                    .qp_type = IBV_QPT_RC,
+                                    .cap = {.max_send_wr = 16, .max_recv_wr = 1,
+                                            .max_send_sge = 1}};
+    CHECK(rdma_create_qp(id, a.pd, &attr) == 0 && rdma_connect(id, NULL) == 0);
+    struct rdma_cm_event *event = next_event(b.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *peer = event->id;
+    attr.send_cq = attr.recv_cq = b.cq;
+    CHECK(rdma_ack_cm_event(event) == 0 && rdma_create_qp(peer, b.pd, &attr) == 0);
+    CHECK(rdma_accept(peer, NULL) == 0);
+    expect(a.channel, RDMA_CM_EVENT_ESTABLISHED);
+    struct poller poller = {cq, seen, &done};
+    for (unsigned i = 0; i < 3; i++)
+        CHECK(pthread_create(&threads[i], NULL, poll_in_steps, &poller) == 0);
+    for (uint64_t i = 0; i < 4000; i++) {
+        struct ibv_sge sge = piece(&a, 0, i);
+        struct ibv_send_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1,
+                                 .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+                                 .wr.rdma = {(uintptr_t)b.memory, b.mr->rkey}}, *bad;
+        while (ibv_post_send(id->qp, &wr, &bad) != 0)
+            sched_yield();
+    }
+    for (unsigned i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    CHECK(done == 4000);
+    rdma_destroy_qp(id);
+    rdma_destroy_qp(peer);
+    CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0 && rdma_destroy_id(listener) == 0);
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -1402,6 +1476,7 @@ int main(int count, char **arguments)
         {"waiting", waiting},       {"rights", rights},   {"addresses", addresses},
         {"lengths", lengths},       {"left", left},       {"invalidated", invalidated},
         {"migrated", migrated},     {"forked", forked},   {"properties", properties},
+        {"pollers", pollers},
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (count == 2 && strcmp(arguments[1], tests[i].name) == 0) {
