@@ -191,15 +191,20 @@ impl Core {
             (IBV_QPS_RTS | IBV_QPS_SQD, Some(connection)) => connection,
             _ => return Err(libc::EINVAL),
         };
+        let is_answered = !matches!(opcode, IBV_WC_SEND | IBV_WC_RDMA_WRITE);
         let pieces = match request.copied {
+            // ibv_post_send(3): data of messages and writes alone. Refused before a copy is kept:
+            // each copy's place is that of a request.
+            Some(_) if is_answered => return Err(libc::EINVAL),
             Some((begin, count)) => self.keep(handle, &bytes[begin..begin + count])?,
             None => request.pieces.clone(),
         };
         op.bytes = total(&pieces)?;
         let works = self.works(handle, request, pieces, &mut op)?;
-        for (index, work) in works.into_iter().enumerate() {
+        for (index, work) in works.into_iter().flatten().enumerate() {
             let fence = index == 0 && request.flags & IBV_SEND_FENCE != 0;
-            let is_confirmation = work == CONFIRMATION;
+            // A program's own read comes first in its request.
+            let is_confirmation = index > 0 && matches!(work, Work::Read { .. });
             let id = request.wr_id;
             match self.device.post(connection, Post { id, work, fence }) {
                 Ok(()) => op.parts += 1,
@@ -232,7 +237,7 @@ impl Core {
         request: &Request,
         pieces: Pieces,
         op: &mut SendOp,
-    ) -> Result<Vec<Work>, c_int> {
+    ) -> Result<[Option<Work>; 3], c_int> {
         let solicited = request.flags & IBV_SEND_SOLICITED != 0;
         let remote = request.remote();
         let value = u64::from(u32::from_be(request.imm));
@@ -241,24 +246,24 @@ impl Core {
             invalidate,
             solicited,
         };
-        let mut works = match request.opcode {
-            IBV_WR_SEND => vec![send(pieces, None)],
-            IBV_WR_SEND_WITH_INV => vec![send(pieces, Some(Stag(request.imm)))],
+        let (first, second) = match request.opcode {
+            IBV_WR_SEND => (send(pieces, None), None),
+            IBV_WR_SEND_WITH_INV => (send(pieces, Some(Stag(request.imm))), None),
             IBV_WR_SEND_WITH_IMM => {
                 let ahead = Work::Immediate {
                     value,
                     solicited: false,
                 };
-                vec![ahead, send(pieces, None)]
+                (ahead, Some(send(pieces, None)))
             }
-            IBV_WR_RDMA_WRITE => vec![Work::Write { pieces, remote }],
+            IBV_WR_RDMA_WRITE => (Work::Write { pieces, remote }, None),
             IBV_WR_RDMA_WRITE_WITH_IMM => {
                 let asks = if solicited { SOLICITED } else { 0 };
                 let behind = Work::Immediate {
                     value: value | u64::from(op.bytes) << 32 | asks,
                     solicited: true,
                 };
-                vec![Work::Write { pieces, remote }, behind]
+                (Work::Write { pieces, remote }, Some(behind))
             }
             IBV_WR_RDMA_READ => {
                 // RFC 5040: one place for the data of a read.
@@ -271,7 +276,7 @@ impl Core {
                     [into] => *into,
                     _ => return Err(libc::EINVAL),
                 };
-                vec![Work::Read { into, remote }]
+                (Work::Read { into, remote }, None)
             }
             _ => {
                 let [sink] = pieces.as_slice() else {
@@ -288,13 +293,11 @@ impl Core {
                     IBV_WR_ATOMIC_FETCH_AND_ADD => Atomic::Add(add),
                     _ => Atomic::CompareSwap { expected: add, new },
                 };
-                vec![Work::Atomic { atomic, remote }]
+                (Work::Atomic { atomic, remote }, None)
             }
         };
-        if op.is_signaled && op.opcode == IBV_WC_RDMA_WRITE {
-            works.push(CONFIRMATION);
-        }
-        Ok(works)
+        let is_confirmed = op.is_signaled && op.opcode == IBV_WC_RDMA_WRITE;
+        Ok([Some(first), second, is_confirmed.then_some(CONFIRMATION)])
     }
 
     /// Keeps a copy of inline data until it is sent; its piece.
@@ -383,7 +386,7 @@ pub(crate) unsafe extern "C" fn post_send(
             Some(_) => Ok(()),
             None => Err(libc::EINVAL),
         };
-        let mut bytes = Vec::new();
+        let mut bytes = std::mem::take(&mut core.inline);
         while outcome.is_ok()
             && let Some(one) = at.as_ref()
         {
@@ -394,6 +397,7 @@ pub(crate) unsafe extern "C" fn post_send(
                 at = one.next;
             }
         }
+        core.inline = bytes;
         core.book();
         match outcome {
             Ok(()) => 0,

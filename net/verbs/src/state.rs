@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) cm_channels: Table<CmChannel>,
     pub(crate) connections: HashMap<ConnectionId, Users>,
     pub(crate) listeners: HashMap<ListenerId, u32>,
+    /// Room for a request's inline data, which is kept for the next call.
+    pub(crate) inline: Vec<u8>,
     /// Queues that wait to raise an event.
     pub(crate) armed: usize,
     /// Polls of completion queues, all in all, and in vain since the last success.
@@ -91,6 +93,7 @@ impl Core {
             cm_channels: Table::default(),
             connections: HashMap::new(),
             listeners: HashMap::new(),
+            inline: Vec::new(),
             armed: 0,
             polls: 0,
             vain: 0,

@@ -282,6 +282,8 @@ parts! {
     what_was_sent_arrives_after_the_end: "left";
     a_child_has_its_own_engine: "forked";
     properties_and_names_are_reported: "properties";
+    refused_work_changes_no_copy: "copies";
+    a_peer_may_serve_no_reads: "unread";
     several_threads_poll_a_queue_in_steps: "pollers";
 }
 

@@ -1388,6 +1388,76 @@ static void threads(void)
     disconnected(&a, &b);
 }
 
+/* Data is copied at posting of messages and writes alone; refused work changes no copy that waits
+ * to be sent. */
+static void copies(void)
+{
+    enum { LONG = 32 << 20 };
+    struct side a, b;
+    connected(&a, &b);
+    char *from = calloc(1, LONG), *into = malloc(LONG), first[8] = "first", last[8] = "last";
+    struct ibv_mr *sent = ibv_reg_mr(a.pd, from, LONG, 0);
+    struct ibv_mr *got = ibv_reg_mr(b.pd, into, LONG, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(from && into && sent && got);
+    /* More than the sockets hold, and no receive for it: what is behind it waits. */
+    struct ibv_sge sge = {(uintptr_t)from, LONG, sent->lkey};
+    CHECK(post(&a, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+    struct ibv_sge copied = {(uintptr_t)first, sizeof first, 0};
+    CHECK(post(&a, IBV_WR_SEND, IBV_SEND_INLINE, &copied, NULL, 0) == 0);
+    static const int answered[] = {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
+                                   IBV_WR_ATOMIC_FETCH_AND_ADD};
+    for (int i = 0; i < 15; i++)
+        CHECK(post(&a, answered[2 - i % 2], IBV_SEND_INLINE, &copied, &b, 0) == EINVAL);
+    copied.addr = (uintptr_t)last;
+    CHECK(post(&a, IBV_WR_SEND, IBV_SEND_INLINE, &copied, NULL, 0) == 0);
+    struct ibv_sge room = {(uintptr_t)into, LONG, got->lkey};
+    struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = &room, .num_sge = 1}, *bad;
+    CHECK(ibv_post_recv(b.id->qp, &wr, &bad) == 0);
+    CHECK(receive(&b, 2, 0, 8) == 0 && receive(&b, 3, 8, 8) == 0);
+    for (uint64_t i = 1; i <= 3; i++) {
+        struct ibv_wc wc = polled(b.cq);
+        CHECK(wc.wr_id == i && wc.status == IBV_WC_SUCCESS);
+    }
+    CHECK(strcmp(b.memory, "first") == 0 && strcmp(b.memory + 8, "last") == 0);
+    CHECK(post(&a, answered[0], IBV_SEND_INLINE, &copied, &b, 0) == EINVAL);
+    CHECK(ibv_dereg_mr(sent) == 0 && ibv_dereg_mr(got) == 0);
+    free(from);
+    free(into);
+    disconnected(&a, &b);
+}
+
+/* A peer that serves no reads, as bytes: its writes complete once TCP has them, and a read is
+ * refused, also one of no bytes, as writes are confirmed by. */
+static void unread(void)
+{
+    static const char reply[24] = "MPA ID Rep Frame\x10\x02\x00\x04";
+    struct side a = {.channel = rdma_create_event_channel()};
+    struct sockaddr_in address = loopback(0);
+    socklen_t length = sizeof address;
+    char request[24];
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+    prepare(&a, resolved(a.channel, ntohs(address.sin_port)), 0);
+    CHECK(rdma_connect(a.id, NULL) == 0);
+    int peer = accept(listener, NULL, NULL);
+    CHECK(recv(peer, request, sizeof request, MSG_WAITALL) == sizeof request);
+    CHECK(memcmp(request, "MPA ID Req Frame", 16) == 0);
+    CHECK(write(peer, reply, sizeof reply) == sizeof reply);
+    expect(a.channel, RDMA_CM_EVENT_ESTABLISHED);
+    struct ibv_sge sge = piece(&a, 0, 8);
+    CHECK(post(&a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, &a, 0) == 0);
+    struct ibv_wc wc = polled(a.cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RDMA_WRITE);
+    CHECK(post(&a, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, &a, 0) == EOPNOTSUPP);
+    CHECK(post(&a, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, NULL, NULL, 0) == EOPNOTSUPP);
+    CHECK(empty(a.cq));
+    CHECK(close(peer) == 0 && close(listener) == 0);
+    expect(a.channel, RDMA_CM_EVENT_DISCONNECTED);
+    release(&a);
+    rdma_destroy_event_channel(a.channel);
+}
+
 struct poller {
     struct ibv_cq_ex *cq;
     unsigned *seen, *done;
@@ -1476,7 +1546,7 @@ int main(int count, char **arguments)
         {"waiting", waiting},       {"rights", rights},   {"addresses", addresses},
         {"lengths", lengths},       {"left", left},       {"invalidated", invalidated},
         {"migrated", migrated},     {"forked", forked},   {"properties", properties},
-        {"pollers", pollers},
+        {"pollers", pollers},       {"copies", copies},   {"unread", unread},
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (count == 2 && strcmp(arguments[1], tests[i].name) == 0) {
