@@ -553,8 +553,12 @@ pub(crate) unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
             };
             match (found.stage, found.connection) {
                 (Stage::Connected, Some(connection)) => {
-                    core.device.shut(connection).ok();
+                    let is_open = core.device.shut(connection).is_ok();
                     core.progress();
+                    // It went with its pair, which was destroyed: no event is to come.
+                    if !is_open {
+                        return 0;
+                    }
                 }
                 // It has ended by itself, which an event says.
                 (Stage::Over, _) => return 0,

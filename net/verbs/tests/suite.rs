@@ -284,6 +284,7 @@ parts! {
     properties_and_names_are_reported: "properties";
     refused_work_changes_no_copy: "copies";
     a_peer_may_serve_no_reads: "unread";
+    a_call_does_not_wait_for_what_has_ended: "ended";
     several_threads_poll_a_queue_in_steps: "pollers";
 }
 

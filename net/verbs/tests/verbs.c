@@ -1458,6 +1458,24 @@ static void unread(void)
     rdma_destroy_event_channel(a.channel);
 }
 
+/* A pair that is destroyed has ended its connection: a call that waits has nothing to wait for. */
+static void ended(void)
+{
+    struct side a, b;
+    connected(&a, &b);
+    CHECK(rdma_migrate_id(a.id, NULL) == 0);
+    rdma_destroy_qp(a.id);
+    expect(b.channel, RDMA_CM_EVENT_DISCONNECTED);
+    CHECK(rdma_disconnect(a.id) == 0 && rdma_disconnect(a.id) == 0);
+    release(&b);
+    CHECK(ibv_dereg_mr(a.mr) == 0 && ibv_destroy_cq(a.cq) == 0);
+    CHECK(ibv_destroy_comp_channel(a.completions) == 0 && ibv_dealloc_pd(a.pd) == 0);
+    CHECK(rdma_destroy_id(a.id) == 0);
+    free(a.memory);
+    rdma_destroy_event_channel(a.channel);
+    rdma_destroy_event_channel(b.channel);
+}
+
 struct poller {
     struct ibv_cq_ex *cq;
     unsigned *seen, *done;
@@ -1547,6 +1565,7 @@ int main(int count, char **arguments)
         {"lengths", lengths},       {"left", left},       {"invalidated", invalidated},
         {"migrated", migrated},     {"forked", forked},   {"properties", properties},
         {"pollers", pollers},       {"copies", copies},   {"unread", unread},
+        {"ended", ended},
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (count == 2 && strcmp(arguments[1], tests[i].name) == 0) {
