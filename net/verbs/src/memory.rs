@@ -168,24 +168,30 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
     unsafe { register(pd, addr, length, iova, access) }.unwrap_or_else(pointer_failed)
 }
 
-/// The engine of memory that is registered.
-unsafe fn mr_of(mr: *mut ibv_mr) -> Option<&'static Engine> {
-    // SAFETY: NULL or memory that can be read, as the callers' manual pages demand.
-    let raw = unsafe { mr.as_ref()? };
-    // SAFETY: it has the context that it was made in.
-    let engine = unsafe { ContextObject::engine(raw.context)? };
-    engine.lock().mrs.find(raw.handle, mr.addr())?;
-    Some(engine)
+/// The engine and the handle of a registration's structure.
+///
+/// # Safety
+/// NULL, or memory that can be read.
+unsafe fn mr_of(mr: *mut ibv_mr) -> Option<(&'static Engine, u32)> {
+    // SAFETY: the caller's promise; a registration has the context that it was made in.
+    unsafe {
+        let raw = mr.as_ref()?;
+        Some((ContextObject::engine(raw.context)?, raw.handle))
+    }
 }
 
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: registered memory, as ibv_dereg_mr(3) demands; others are refused.
     unsafe {
-        let Some(engine) = mr_of(mr) else {
+        let Some((engine, handle)) = mr_of(mr) else {
             return libc::EINVAL;
         };
         let mut core = engine.lock();
-        if let Some(gone) = core.mrs.remove((*mr).handle) {
+        // Under one lock: of two threads that end it, one frees its structure.
+        if core.mrs.find(handle, mr.addr()).is_none() {
+            return libc::EINVAL;
+        }
+        if let Some(gone) = core.mrs.remove(handle) {
             core.device.adapter_mut().deregister(gone.region);
             core.count_pd(gone.pd, -1);
         }
@@ -207,27 +213,31 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     const REFUSED: c_int = -1;
     // SAFETY: registered memory and what `flags` names, as ibv_rereg_mr(3) demands.
     unsafe {
-        let Some(engine) = mr_of(mr) else {
+        let found = mr_of(mr).and_then(|(engine, handle)| {
+            let mut core = engine.lock();
+            let old = core.mrs.find(handle, mr.addr())?;
+            Some((engine, old.access, old.region.base))
+        });
+        let Some((engine, old_access, old_base)) = found else {
             errno(libc::EINVAL);
             return REFUSED;
         };
         let changes = |flag: c_int| flags & flag != 0;
         let raw = *mr;
-        let old_access = engine.lock().mrs.get(raw.handle).map_or(0, |mr| mr.access);
         let pd = if changes(IBV_REREG_MR_CHANGE_PD) {
             pd
         } else {
             raw.pd
         };
-        let (addr, length) = match changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
-            true => (addr, length),
-            false => (raw.addr, raw.length),
+        let (addr, length, iova) = match changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
+            true => (addr, length, addr.addr().to_u64()),
+            false => (raw.addr, raw.length, old_base),
         };
         let access = match changes(IBV_REREG_MR_CHANGE_ACCESS) {
             true => access.cast_unsigned(),
             false => old_access,
         };
-        let made = match register(pd, addr, length, addr.addr().to_u64(), access) {
+        let made = match register(pd, addr, length, iova, access) {
             Ok(made) => made,
             Err(error) => {
                 errno(error);

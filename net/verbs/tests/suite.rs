@@ -285,6 +285,7 @@ parts! {
     refused_work_changes_no_copy: "copies";
     a_peer_may_serve_no_reads: "unread";
     a_call_does_not_wait_for_what_has_ended: "ended";
+    a_region_keeps_its_offsets: "moved";
     several_threads_poll_a_queue_in_steps: "pollers";
 }
 

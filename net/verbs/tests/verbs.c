@@ -1476,6 +1476,31 @@ static void ended(void)
     rdma_destroy_event_channel(b.channel);
 }
 
+/* A region keeps its offsets with other rights, and has its address' with another place. */
+static void moved(void)
+{
+    enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ };
+    struct side a, b;
+    connected(&a, &b);
+    struct ibv_mr *mr = ibv_reg_mr_iova(b.pd, b.memory, 4096, 0x5000, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    struct side named = b;
+    named.mr = mr;
+    struct ibv_sge sge = piece(&a, 0, 8);
+    strcpy(b.memory + 8, "stays");
+    strcpy(b.memory + 8192, "moved");
+    CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ACCESS) == 0);
+    CHECK(post(&a, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, &named,
+               0x5008 - (uintptr_t)b.memory) == 0);
+    CHECK(polled(a.cq).status == IBV_WC_SUCCESS && strcmp(a.memory, "stays") == 0);
+    CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, b.memory + 8192, 64, 0) == 0);
+    CHECK(mr->addr == b.memory + 8192 && mr->length == 64);
+    CHECK(post(&a, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, &named, 8192) == 0);
+    CHECK(polled(a.cq).status == IBV_WC_SUCCESS && strcmp(a.memory, "moved") == 0);
+    CHECK(ibv_dereg_mr(mr) == 0);
+    disconnected(&a, &b);
+}
+
 struct poller {
     struct ibv_cq_ex *cq;
     unsigned *seen, *done;
@@ -1565,7 +1590,7 @@ int main(int count, char **arguments)
         {"lengths", lengths},       {"left", left},       {"invalidated", invalidated},
         {"migrated", migrated},     {"forked", forked},   {"properties", properties},
         {"pollers", pollers},       {"copies", copies},   {"unread", unread},
-        {"ended", ended},
+        {"ended", ended},         {"moved", moved},
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (count == 2 && strcmp(arguments[1], tests[i].name) == 0) {
