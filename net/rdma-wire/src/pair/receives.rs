@@ -42,8 +42,13 @@ pub(super) struct Incoming {
 
 impl ReceiveQueue {
     pub(super) fn new(options: &Options) -> Self {
+        // Those of a shared queue are in the domain until a message begins.
+        let own = match options.shared {
+            Some(_) => 0,
+            None => options.receive_depth,
+        };
         Self {
-            posted: VecDeque::with_capacity(options.receive_depth),
+            posted: VecDeque::with_capacity(own),
             incoming: None,
             shared: options.shared,
             depth: options.receive_depth,
