@@ -8,7 +8,7 @@
 
 use crate::Stag;
 use crate::memory::RegionId;
-use crate::piece::{Receive, SharedId, total};
+use crate::piece::{Receive, SharedId, message_bytes};
 use crate::refusal::{Fault, PostError};
 use sidecore_bare::width::ToUsize;
 use siphasher::sip::SipHasher24;
@@ -270,7 +270,7 @@ impl Domain {
         if place.receives.len() >= place.depth {
             return Err(PostError::Full(place.depth));
         }
-        total(&receive.pieces).ok_or(PostError::TooLong)?;
+        message_bytes(&receive.pieces).ok_or(PostError::TooLong)?;
         for piece in receive.pieces.iter().filter(|piece| piece.bytes > 0) {
             let registration = self.registration(piece.stag).ok_or(Fault::Stag)?;
             // Which pair will take it is not known yet: it is checked again when one does.

@@ -34,7 +34,7 @@ pub use pair::{
     DEPTH_MAX, End, Options, Pair, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup,
     StartFault, State,
 };
-pub use piece::{MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Receive, SharedId};
+pub use piece::{MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Receive, SharedId, message_bytes};
 pub use refusal::{Fault, PostError};
 pub use work::{Atomic, Completion, Kind, Post, Remote, Status, Work};
 

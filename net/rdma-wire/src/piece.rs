@@ -31,8 +31,9 @@ pub struct Receive {
     pub pieces: Pieces,
 }
 
-/// Sum of lengths; none if it exceeds the longest message.
-pub(crate) fn total(pieces: &[Piece]) -> Option<u32> {
+/// Length of the message in these pieces; none if it exceeds [`MESSAGE_BYTES_MAX`].
+#[must_use]
+pub fn message_bytes(pieces: &[Piece]) -> Option<u32> {
     // In 64 bits: four lengths of 32 bits cannot overflow it.
     let sum: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
     u32::try_from(sum)

@@ -36,7 +36,7 @@ pub use sidecore_rdma_wire::{
 };
 pub use sidecore_rdma_wire::{
     DomainFull, MESSAGE_BYTES_MAX, PIECES_MAX, PairId, PostError, RECEIVES_MAX, SHARED_QUEUES_MAX,
-    SharedId, StartFault,
+    SharedId, StartFault, message_bytes,
 };
 pub(crate) use stream::StackStream;
 pub use stream::{Sent, Stream};

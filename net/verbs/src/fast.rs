@@ -11,8 +11,8 @@ use crate::pair::{SendOp, qp_of};
 use crate::state::{Core, SOLICITED, flushed};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{
-    Access, Atomic, MESSAGE_BYTES_MAX, Piece, Pieces, Post, PostError, RdmaError, Receive, Remote,
-    Stag, Work,
+    Access, Atomic, Piece, Pieces, Post, PostError, RdmaError, Receive, Remote, Stag, Work,
+    message_bytes,
 };
 use std::ffi::{c_int, c_uint};
 
@@ -127,14 +127,6 @@ pub(crate) fn read_pieces(list: &[ibv_sge]) -> Result<Pieces, c_int> {
     Ok(pieces)
 }
 
-fn total(pieces: &Pieces) -> Result<u32, c_int> {
-    let sum: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
-    let sum = u32::try_from(sum).map_err(|_| libc::EINVAL)?;
-    (sum <= MESSAGE_BYTES_MAX)
-        .then_some(sum)
-        .ok_or(libc::EINVAL)
-}
-
 /// A read of no bytes, which is answered once everything before it is done.
 const CONFIRMATION: Work = Work::Read {
     into: Piece {
@@ -199,7 +191,7 @@ impl Core {
             Some((begin, count)) => self.keep(handle, &bytes[begin..begin + count])?,
             None => request.pieces.clone(),
         };
-        op.bytes = total(&pieces)?;
+        op.bytes = message_bytes(&pieces).ok_or(libc::EINVAL)?;
         let works = self.works(handle, request, pieces, &mut op)?;
         for (index, work) in works.into_iter().flatten().enumerate() {
             let fence = index == 0 && request.flags & IBV_SEND_FENCE != 0;

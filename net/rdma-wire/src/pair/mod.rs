@@ -25,7 +25,7 @@ pub use options::{DEPTH_MAX, Options, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_
 use crate::domain::{Access, Domain, PairId};
 use crate::framing::{Deframer, Step};
 use crate::memory::Memory;
-use crate::piece::{Piece, Receive, SharedId, total};
+use crate::piece::{Piece, Receive, SharedId, message_bytes};
 use crate::refusal::{Fault, PostError};
 use crate::wire::mpa::{Side, StartError};
 use crate::wire::terminate::{Cause, Terminate};
@@ -420,7 +420,7 @@ impl Pair {
         rights: Access,
         domain: &Domain,
     ) -> Result<(), PostError> {
-        total(pieces).ok_or(PostError::TooLong)?;
+        message_bytes(pieces).ok_or(PostError::TooLong)?;
         // A piece of no bytes accesses no memory, so its steering tag may be anything.
         for piece in pieces.iter().filter(|piece| piece.bytes > 0) {
             domain.check(

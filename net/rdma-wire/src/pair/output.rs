@@ -10,7 +10,7 @@ use super::{Pair, Ready, SEGMENT_BYTES_MIN, State};
 use crate::Stag;
 use crate::domain::{Access, Domain, PairId};
 use crate::memory::Memory;
-use crate::piece::{Piece, total};
+use crate::piece::{Piece, message_bytes};
 use crate::refusal::Fault;
 use crate::wire::ddp::{
     AtomicRequest, AtomicResponse, Header, Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST,
@@ -268,7 +268,7 @@ impl Pair {
                 return Ok(self.transmit_short_work(target));
             }
         };
-        let whole = total(pieces).unwrap_or(0);
+        let whole = message_bytes(pieces).unwrap_or(0);
         let header = Header::new(false, opcode, place);
         let (bytes, last) = self.units.part(target, &header, whole - at);
         let header = Header { last, ..header };

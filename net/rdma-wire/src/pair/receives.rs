@@ -6,7 +6,7 @@
 use super::completions::{Completions, completion};
 use super::options::Options;
 use crate::domain::Domain;
-use crate::piece::{Pieces, Receive, SharedId, total};
+use crate::piece::{Pieces, Receive, SharedId, message_bytes};
 use crate::refusal::PostError;
 use crate::wire::ddp::{Header, Opcode, QUEUE_SEND, Target};
 use crate::wire::terminate::Cause;
@@ -161,7 +161,7 @@ impl ReceiveQueue {
         };
         let receive = receive.ok_or(Cause::NoBuffer)?;
         // A shared receive was not checked for this pair yet.
-        let room = total(&receive.pieces).unwrap_or(0);
+        let room = message_bytes(&receive.pieces).unwrap_or(0);
         Ok(Incoming {
             receive,
             is_posted: true,
