@@ -8,7 +8,7 @@
 use crate::abi::*;
 use crate::memory::srq_of;
 use crate::pair::{SendOp, qp_of};
-use crate::state::{Core, SOLICITED, flushed};
+use crate::state::{Core, Immediate, flushed};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{
     Access, Atomic, Piece, Pieces, Post, PostError, RdmaError, Receive, Remote, Stag, Work,
@@ -232,7 +232,11 @@ impl Core {
     ) -> Result<[Option<Work>; 3], c_int> {
         let solicited = request.flags & IBV_SEND_SOLICITED != 0;
         let remote = request.remote();
-        let value = u64::from(u32::from_be(request.imm));
+        let immediate = |bytes, solicited| Immediate {
+            data: request.imm,
+            bytes,
+            solicited,
+        };
         let send = |pieces, invalidate| Work::Send {
             pieces,
             invalidate,
@@ -243,16 +247,15 @@ impl Core {
             IBV_WR_SEND_WITH_INV => (send(pieces, Some(Stag(request.imm))), None),
             IBV_WR_SEND_WITH_IMM => {
                 let ahead = Work::Immediate {
-                    value,
+                    value: immediate(0, false).to_wire(),
                     solicited: false,
                 };
                 (ahead, Some(send(pieces, None)))
             }
             IBV_WR_RDMA_WRITE => (Work::Write { pieces, remote }, None),
             IBV_WR_RDMA_WRITE_WITH_IMM => {
-                let asks = if solicited { SOLICITED } else { 0 };
                 let behind = Work::Immediate {
-                    value: value | u64::from(op.bytes) << 32 | asks,
+                    value: immediate(op.bytes, solicited).to_wire(),
                     solicited: true,
                 };
                 (Work::Write { pieces, remote }, Some(behind))

@@ -10,7 +10,7 @@ use crate::memory::pd_of;
 use crate::memory::srq_of;
 use crate::pointer_failed;
 use crate::queue::cq_of;
-use crate::state::Core;
+use crate::state::{Core, Immediate};
 use crate::steps::{self, Batch};
 use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{
@@ -58,7 +58,7 @@ pub(crate) struct Qp {
     /// Receives that were posted before the connection.
     pub(crate) early: VecDeque<Receive>,
     /// Immediate data that arrived before its message.
-    pub(crate) data: Option<u64>,
+    pub(crate) data: Option<Immediate>,
     /// The work that ended the connection has been reported.
     pub(crate) is_blamed: bool,
     /// Copies of inline data, and the place of the next one.

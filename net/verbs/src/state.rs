@@ -21,9 +21,6 @@ use std::ffi::c_int;
 
 /// Completions that one poll of the device takes.
 const TAKEN_MAX: usize = 64;
-/// In immediate data of a write: its sender asks for an event. The lower bits of this half are the
-/// length of the write, the other half is the program's.
-pub(crate) const SOLICITED: u64 = 1 << 63;
 
 /// All state of the process.
 pub(crate) struct Core {
@@ -176,9 +173,10 @@ impl Core {
             return;
         };
         let is_done = completion.status == Status::Done;
-        if is_done && !completion.solicited && completion.immediate.is_some() {
+        let immediate = completion.immediate.map(Immediate::from_wire);
+        if is_done && !completion.solicited && immediate.is_some() {
             // It took no receive: its message comes next.
-            qp.data = completion.immediate;
+            qp.data = immediate;
             return;
         }
         let mut wc = ibv_wc {
@@ -194,15 +192,15 @@ impl Core {
             ..zeroed()
         };
         let mut solicited = completion.solicited;
-        if let Some(value) = completion.immediate {
+        if let Some(immediate) = immediate {
             // Data of a write: it takes a receive, and leaves its buffer unchanged.
             wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
-            wc.byte_len = (value >> 32) as u32 & !((SOLICITED >> 32) as u32);
-            solicited = value & SOLICITED != 0;
-            wc.imm_data = (value as u32).to_be();
+            wc.byte_len = immediate.bytes;
+            solicited = immediate.solicited;
+            wc.imm_data = immediate.data;
             wc.wc_flags = IBV_WC_WITH_IMM;
-        } else if is_done && let Some(value) = qp.data.take() {
-            wc.imm_data = (value as u32).to_be();
+        } else if is_done && let Some(immediate) = qp.data.take() {
+            wc.imm_data = immediate.data;
             wc.wc_flags = IBV_WC_WITH_IMM;
         }
         if let Some(stag) = completion.invalidated {
@@ -350,6 +348,38 @@ impl Core {
     }
 }
 
+/// The eight bytes of immediate data (RFC 7306), of which the interface has four. Those of a write
+/// say more in the other four.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Immediate {
+    /// The program's four, in network byte order as in its structures.
+    pub(crate) data: u32,
+    /// Length of the write.
+    pub(crate) bytes: u32,
+    /// The sender of the write asks for an event.
+    pub(crate) solicited: bool,
+}
+
+impl Immediate {
+    /// The bit for [`Self::solicited`]: every length is below it.
+    const SOLICITED: u32 = 1 << 31;
+
+    pub(crate) fn to_wire(self) -> u64 {
+        let asks = if self.solicited { Self::SOLICITED } else { 0 };
+        u64::from(self.bytes | asks) << 32 | u64::from(u32::from_be(self.data))
+    }
+
+    pub(crate) fn from_wire(value: u64) -> Self {
+        let [a, b, c, d, data @ ..] = value.to_be_bytes();
+        let high = u32::from_be_bytes([a, b, c, d]);
+        Self {
+            data: u32::from_ne_bytes(data),
+            bytes: high & !Self::SOLICITED,
+            solicited: high & Self::SOLICITED != 0,
+        }
+    }
+}
+
 /// A completion of flushed work.
 pub(crate) fn flushed(wr_id: u64, opcode: c_int, qp_num: u32) -> ibv_wc {
     ibv_wc {
@@ -455,6 +485,7 @@ impl<T> Table<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sidecore_rdma::MESSAGE_BYTES_MAX;
 
     #[test]
     fn an_end_names_the_status_of_the_work_at_fault() {
@@ -478,6 +509,26 @@ mod tests {
         }
         for end in [End::Lost, End::Orderly] {
             assert_eq!(blame(&end), IBV_WC_WR_FLUSH_ERR);
+        }
+    }
+
+    #[test]
+    fn immediate_data_comes_back_as_it_was_sent() {
+        for (data, bytes, solicited, value) in [
+            (0, 0, false, 0),
+            (0x0102_0304, 0, false, 0x0102_0304),
+            (u32::MAX, 7, true, 0x8000_0007_ffff_ffff),
+            (5, MESSAGE_BYTES_MAX, true, 0xc000_0000_0000_0005),
+        ] {
+            // Programs have it in network byte order.
+            let data = u32::to_be(data);
+            let immediate = Immediate {
+                data,
+                bytes,
+                solicited,
+            };
+            assert_eq!(immediate.to_wire(), value);
+            assert_eq!(Immediate::from_wire(value), immediate);
         }
     }
 
