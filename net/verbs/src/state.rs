@@ -222,7 +222,8 @@ impl Core {
         let Some(qp) = self.qps.get(handle) else {
             return;
         };
-        let Some(op) = qp.sends.iter_mut().find(|op| op.parts > 0) else {
+        // Work leaves once no part of it is left, so the oldest part is of the work at the front.
+        let Some(op) = qp.sends.front_mut() else {
             return;
         };
         op.parts -= 1;
