@@ -464,13 +464,14 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     // SAFETY: as ibv_post_srq_recv(3) demands; other queues are refused.
     unsafe {
-        let found = srq_of(srq);
-        let Some((engine, handle)) = found else {
+        let Some((engine, handle)) = srq_of(srq) else {
             return libc::EINVAL;
         };
         let mut core = engine.lock();
+        let Some(id) = core.srqs.find(handle, srq.addr()).map(|srq| srq.id) else {
+            return libc::EINVAL;
+        };
         let outcome = post_receives(wr, bad, |receive| {
-            let id = core.srqs.get(handle).ok_or(libc::EINVAL)?.id;
             let posted = core.device.post_shared(id, receive);
             posted.map_err(|error| crate::number_of(&error))
         });

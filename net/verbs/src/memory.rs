@@ -285,9 +285,7 @@ pub(crate) unsafe fn srq_of(srq: *mut ibv_srq) -> Option<(&'static Engine, u32)>
     // SAFETY: the caller's promise; a queue has the context that it was made in.
     unsafe {
         let raw = srq.as_ref()?;
-        let engine = ContextObject::engine(raw.context)?;
-        engine.lock().srqs.find(raw.handle, srq.addr())?;
-        Some((engine, raw.handle))
+        Some((ContextObject::engine(raw.context)?, raw.handle))
     }
 }
 
@@ -381,13 +379,14 @@ pub(crate) unsafe extern "C" fn modify_srq(
         let (Some((engine, handle)), Some(attr)) = (srq_of(srq), attr.as_ref()) else {
             return libc::EINVAL;
         };
+        let mut core = engine.lock();
+        let Some(found) = core.srqs.find(handle, srq.addr()) else {
+            return libc::EINVAL;
+        };
         if mask & IBV_SRQ_MAX_WR != 0 {
             return libc::EOPNOTSUPP;
         }
-        let mut core = engine.lock();
-        if mask & IBV_SRQ_LIMIT != 0
-            && let Some(found) = core.srqs.get(handle)
-        {
+        if mask & IBV_SRQ_LIMIT != 0 {
             if attr.srq_limit > found.max_wr {
                 return libc::EINVAL;
             }
@@ -404,13 +403,15 @@ pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_
         let Some((engine, handle)) = srq_of(srq).filter(|_| !attr.is_null()) else {
             return libc::EINVAL;
         };
-        if let Some(found) = engine.lock().srqs.get(handle) {
-            attr.write(ibv_srq_attr {
-                max_wr: found.max_wr,
-                max_sge: SGE_MAX,
-                srq_limit: found.limit,
-            });
-        }
+        let mut core = engine.lock();
+        let Some(found) = core.srqs.find(handle, srq.addr()) else {
+            return libc::EINVAL;
+        };
+        attr.write(ibv_srq_attr {
+            max_wr: found.max_wr,
+            max_sge: SGE_MAX,
+            srq_limit: found.limit,
+        });
         0
     }
 }
@@ -418,9 +419,12 @@ pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_
 pub(crate) unsafe extern "C" fn srq_number(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     // SAFETY: a queue and a place for a number, as ibv_get_srq_num(3) demands.
     unsafe {
-        let Some((_, handle)) = srq_of(srq).filter(|_| !number.is_null()) else {
+        let Some((engine, handle)) = srq_of(srq).filter(|_| !number.is_null()) else {
             return libc::EINVAL;
         };
+        if engine.lock().srqs.find(handle, srq.addr()).is_none() {
+            return libc::EINVAL;
+        }
         number.write(handle);
         0
     }
@@ -433,7 +437,10 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
             return libc::EINVAL;
         };
         let mut core = engine.lock();
-        if core.srqs.get(handle).is_some_and(|srq| srq.users > 0) {
+        let Some(found) = core.srqs.find(handle, srq.addr()) else {
+            return libc::EINVAL;
+        };
+        if found.users > 0 {
             return libc::EBUSY;
         }
         let Some(gone) = core.srqs.remove(handle) else {

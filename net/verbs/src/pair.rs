@@ -6,8 +6,7 @@
 use crate::abi::*;
 use crate::device::{self, ContextObject, READS_MAX, SGE_MAX};
 use crate::engine::Engine;
-use crate::memory::pd_of;
-use crate::memory::srq_of;
+use crate::memory::{pd_of, srq_of};
 use crate::pointer_failed;
 use crate::queue::cq_of;
 use crate::state::{Core, Immediate};
@@ -217,6 +216,9 @@ unsafe fn make(
         let mut core = engine.lock();
         for (cq, raw) in [(send_cq, attr.send_cq), (recv_cq, attr.recv_cq)] {
             core.cqs.find(cq, raw.addr()).ok_or(libc::EINVAL)?;
+        }
+        if let Some(srq) = srq {
+            core.srqs.find(srq, attr.srq.addr()).ok_or(libc::EINVAL)?;
         }
         if core.qps.len() >= 1 << 14 {
             return Err(libc::ENOMEM);
