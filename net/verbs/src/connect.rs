@@ -1,7 +1,7 @@
 //! Making and ending connections: the calls of identifiers, and what comes of them.
 
 use crate::abi::*;
-use crate::cm::{Id, IdObject, Stage, bind_device, finish, id_of};
+use crate::cm::{IdObject, Stage, bind_device, finish, id_of};
 use crate::engine::Engine;
 use crate::event::News;
 use crate::pair::{options, qp_of};
@@ -76,6 +76,15 @@ impl Core {
             .map(|(handle, _)| handle)
     }
 
+    /// Reads that this side may serve, and have outstanding, as the peer's start frame says.
+    fn depths_of(&self, connection: ConnectionId) -> (u8, u8) {
+        let pair = self.device.pair(connection);
+        let depths = pair.and_then(|pair| pair.depths().1);
+        let least = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
+        // What the peer serves is what this side may have outstanding, and the other way round.
+        depths.map_or((0, 0), |(ird, ord)| (least(ord), least(ird)))
+    }
+
     /// A peer asks for a connection.
     pub(crate) fn requested(
         &mut self,
@@ -95,13 +104,7 @@ impl Core {
             return;
         };
         let number = old.channel;
-        let depths = self
-            .device
-            .pair(connection)
-            .and_then(|pair| pair.depths().1);
-        let least = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
-        // What the peer serves is what this side may have outstanding, and the other way round.
-        let asked = depths.map_or((0, 0), |(ird, ord)| (least(ord), least(ird)));
+        let asked = self.depths_of(connection);
         // SAFETY: the structure of a listener that exists, and the context of the process.
         let object = unsafe {
             let parent: *mut IdObject = std::ptr::with_exposed_provenance_mut(address);
@@ -114,19 +117,12 @@ impl Core {
             handle
         };
         if let Some(id) = self.ids.get(object) {
-            *id = Id {
-                channel: number,
-                own_channel: false,
-                is_given: false,
-                unacknowledged: 0,
-                bound: Some(address::plain(local)),
-                reserved: None,
-                peer: Some(address::plain(peer)),
-                listener: None,
-                connection: Some(connection),
-                stage: Stage::Requested,
-                asked,
-            };
+            id.is_given = false;
+            id.bound = Some(address::plain(local));
+            id.peer = Some(address::plain(peer));
+            id.connection = Some(connection);
+            id.stage = Stage::Requested;
+            id.asked = asked;
         }
         let users = Users {
             qp: None,
@@ -153,12 +149,7 @@ impl Core {
         if let Some(qp) = users.qp {
             self.set_state(qp, IBV_QPS_RTS);
         }
-        let depths = self
-            .device
-            .pair(connection)
-            .and_then(|pair| pair.depths().1);
-        let least = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
-        let depths = depths.map_or((0, 0), |(ird, ord)| (least(ord), least(ird)));
+        let depths = self.depths_of(connection);
         let local = self.device.addresses(connection).map(|both| both.0);
         let Some(handle) = users.id else {
             return;
@@ -413,8 +404,8 @@ unsafe fn begin(
         id.stage = Stage::Connecting;
     }
     let users = Users {
-        qp: Some(qp),
         id: Some(handle),
+        ..Users::default()
     };
     core.connections.insert(connection, users);
     core.attach(qp, connection);
