@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::device;
 use crate::engine::Engine;
-use crate::event::{self, channel_of, make_channel};
+use crate::event::{self, channel_or_own};
 use crate::state::Core;
 use crate::{address, fail};
 use sidecore_rdma::{ConnectionId, ListenerId};
@@ -14,8 +14,6 @@ use std::os::fd::OwnedFd;
 /// An identifier.
 pub(crate) struct Id {
     pub(crate) channel: u32,
-    /// The channel was made for it alone.
-    pub(crate) own_channel: bool,
     /// The program knows it.
     pub(crate) is_given: bool,
     /// Events that were read and not acknowledged.
@@ -53,7 +51,7 @@ pub(crate) struct IdObject {
     pub(crate) raw: rdma_cm_id,
     pub(crate) handle: u32,
     engine: &'static Engine,
-    /// Calls wait for their event.
+    /// Calls wait for their event, on a channel that was made for it alone.
     pub(crate) is_synchronous: bool,
     /// Domain and attributes for the pairs of requests, by rdma_create_ep(3).
     pub(crate) template: Option<(*mut ibv_pd, ibv_qp_init_attr)>,
@@ -131,7 +129,6 @@ impl Core {
     ) -> (u32, *mut IdObject) {
         let handle = self.ids.insert(Id {
             channel: channel.0,
-            own_channel: false,
             is_given: true,
             unacknowledged: 0,
             bound: None,
@@ -223,21 +220,11 @@ pub(crate) unsafe extern "C" fn create_id(
     // SAFETY: a channel or NULL, and a place for a pointer, as rdma_create_id(3) demands.
     unsafe {
         let is_synchronous = channel.is_null();
-        let channel = match is_synchronous {
-            false => channel,
-            true => match make_channel() {
-                Ok(channel) => channel,
-                Err(error) => return fail(error),
-            },
+        let (engine, channel) = match channel_or_own(channel) {
+            Ok(found) => found,
+            Err(error) => return fail(error),
         };
-        let Some((engine, number)) = channel_of(channel) else {
-            return fail(libc::EINVAL);
-        };
-        let mut core = engine.lock();
-        let (handle, object) = core.make_id(engine, (number, channel), context, ps);
-        if let Some(id) = core.ids.get(handle) {
-            id.own_channel = is_synchronous;
-        }
+        let (_, object) = engine.lock().make_id(engine, channel, context, ps);
         (*object).is_synchronous = is_synchronous;
         out.write(object.cast());
     }
@@ -255,11 +242,10 @@ pub(crate) unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
         while core.ids.get(handle).is_some_and(|id| id.unacknowledged > 0) {
             core = engine.wait(core);
         }
-        let own_channel = core.ids.get(handle).is_some_and(|id| id.own_channel);
         core.release(handle);
         drop(core);
         let object = Box::from_raw(id.cast::<IdObject>());
-        if own_channel {
+        if object.is_synchronous {
             event::destroy_channel(object.raw.channel);
         }
     }

@@ -196,7 +196,7 @@ impl Core {
 ///
 /// # Errors
 /// An error number.
-pub(crate) fn make_channel() -> Result<*mut rdma_event_channel, c_int> {
+fn make_channel() -> Result<*mut rdma_event_channel, c_int> {
     let engine = Engine::get().map_err(|error| crate::number_of(&error))?;
     let events = Events::new().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
     let fd = events.descriptor();
@@ -215,14 +215,29 @@ pub(crate) fn make_channel() -> Result<*mut rdma_event_channel, c_int> {
 ///
 /// # Safety
 /// NULL, or memory that can be read.
-pub(crate) unsafe fn channel_of(
-    channel: *mut rdma_event_channel,
-) -> Option<(&'static Engine, u32)> {
+unsafe fn channel_of(channel: *mut rdma_event_channel) -> Option<(&'static Engine, u32)> {
     // SAFETY: the caller's promise.
     let object = unsafe { channel.cast::<CmChannelObject>().as_ref()? };
     let mut core = object.engine.lock();
     core.cm_channels.find(object.handle, channel.addr())?;
     Some((object.engine, object.handle))
+}
+
+/// The engine of an identifier's channel, its handle and the channel; for NULL it is a new one, of
+/// this identifier alone.
+///
+/// # Safety
+/// As [`channel_of`].
+pub(crate) unsafe fn channel_or_own(
+    channel: *mut rdma_event_channel,
+) -> Result<(&'static Engine, (u32, *mut rdma_event_channel)), c_int> {
+    let channel = match channel.is_null() {
+        false => channel,
+        true => make_channel()?,
+    };
+    // SAFETY: the caller's promise, or a channel that was just made.
+    let (engine, handle) = unsafe { channel_of(channel) }.ok_or(libc::EINVAL)?;
+    Ok((engine, (handle, channel)))
 }
 
 pub(crate) unsafe extern "C" fn create_channel() -> *mut rdma_event_channel {
@@ -318,23 +333,15 @@ pub(crate) unsafe extern "C" fn migrate(
             return fail(libc::EINVAL);
         };
         let is_synchronous = channel.is_null();
-        let channel = match is_synchronous {
-            false => channel,
-            true => match make_channel() {
-                Ok(channel) => channel,
-                Err(error) => return fail(error),
-            },
-        };
-        let Some((_, target)) = channel_of(channel) else {
-            return fail(libc::EINVAL);
+        let (target, channel) = match channel_or_own(channel) {
+            Ok((_, found)) => found,
+            Err(error) => return fail(error),
         };
         let mut core = engine.lock();
         let Some(found) = core.ids.get(handle) else {
             return fail(libc::EINVAL);
         };
-        let (source, own) = (found.channel, found.own_channel);
-        found.channel = target;
-        found.own_channel = is_synchronous;
+        let source = std::mem::replace(&mut found.channel, target);
         // Events that were not read move with it.
         let moved = match core.cm_channels.get(source) {
             Some(old) => {
@@ -351,10 +358,10 @@ pub(crate) unsafe extern "C" fn migrate(
         }
         drop(core);
         let old = std::mem::replace(&mut (*id).channel, channel);
-        if own {
+        let object = id.cast::<IdObject>();
+        if std::mem::replace(&mut (*object).is_synchronous, is_synchronous) {
             destroy_channel(old);
         }
-        (*id.cast::<IdObject>()).is_synchronous = is_synchronous;
         0
     }
 }
