@@ -2,7 +2,9 @@
 
 use crate::abi::*;
 use crate::{abi::zeroed, errno};
+use rustix::net::addr::SocketAddrArg;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use sidecore_rdma::Transport;
 use std::ffi::{c_char, c_int};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -21,7 +23,8 @@ pub(crate) fn read(address: *const Address) -> Option<SocketAddr> {
             libc::AF_INET6 => {
                 let six = address.cast::<libc::sockaddr_in6>().read_unaligned();
                 let (ip, port) = (six.sin6_addr.s6_addr.into(), u16::from_be(six.sin6_port));
-                Some(SocketAddrV6::new(ip, port, six.sin6_flowinfo, six.sin6_scope_id).into())
+                let flow = u32::from_be(six.sin6_flowinfo);
+                Some(SocketAddrV6::new(ip, port, flow, six.sin6_scope_id).into())
             }
             _ => None,
         }
@@ -31,31 +34,17 @@ pub(crate) fn read(address: *const Address) -> Option<SocketAddr> {
 /// Writes an address; its length.
 pub(crate) fn write(place: &mut Address, address: SocketAddr) -> libc::socklen_t {
     *place = zeroed();
-    // SAFETY: room for an address of any family, with its alignment.
-    unsafe {
-        match address {
-            SocketAddr::V4(four) => {
-                let target = (&raw mut *place).cast::<libc::sockaddr_in>();
-                (*target).sin_family = libc::AF_INET as libc::sa_family_t;
-                (*target).sin_port = four.port().to_be();
-                (*target).sin_addr.s_addr = u32::from(*four.ip()).to_be();
-                size_of::<libc::sockaddr_in>() as libc::socklen_t
-            }
-            SocketAddr::V6(six) => {
-                let target = (&raw mut *place).cast::<libc::sockaddr_in6>();
-                (*target).sin6_family = libc::AF_INET6 as libc::sa_family_t;
-                (*target).sin6_port = six.port().to_be();
-                (*target).sin6_addr.s6_addr = six.ip().octets();
-                (*target).sin6_scope_id = six.scope_id();
-                size_of::<libc::sockaddr_in6>() as libc::socklen_t
-            }
-        }
-    }
+    // SAFETY: room for an address of any family.
+    unsafe { address.write_sockaddr((&raw mut *place).cast()) }
 }
 
 /// An address of IPv4 that came by a socket of IPv6, as one of IPv4.
 pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+    match address.ip().to_canonical() {
+        IpAddr::V4(four) => (four, address.port()).into(),
+        // Not made anew: an address of one link has the link's number, too.
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// Writes the addresses of a route that are known.
@@ -81,13 +70,14 @@ fn gid(ip: IpAddr) -> [u64; 2] {
         IpAddr::V4(four) => four.to_ipv6_mapped(),
         IpAddr::V6(six) => six,
     };
-    let bits = six.to_bits();
-    [((bits >> 64) as u64).to_be(), (bits as u64).to_be()]
+    let octets = six.octets();
+    let half = |begin: usize| u64::from_ne_bytes(std::array::from_fn(|at| octets[begin + at]));
+    [half(0), half(8)]
 }
 
 /// True if connections go over a stack, whose addresses and routes are not the kernel's.
 fn is_on_stack() -> bool {
-    std::env::var_os("SIDECORE_RDMA_SOCKET").is_some_and(|path| !path.is_empty())
+    matches!(Transport::from_environment(), Transport::Stack(_))
 }
 
 /// Tries to bind to a local address; the address with its port, which the socket keeps for its
@@ -133,11 +123,9 @@ pub(crate) fn route(bound: Option<SocketAddr>, peer: SocketAddr) -> Result<Socke
     // A datagram socket that is connected sends nothing: the kernel only looks up the route.
     let socket = UdpSocket::bind(any).map_err(number)?;
     socket.connect(peer).map_err(number)?;
-    let local = socket.local_addr().map_err(number)?;
-    Ok(SocketAddr::new(
-        local.ip(),
-        bound.map_or(0, |bound| bound.port()),
-    ))
+    let mut local = socket.local_addr().map_err(number)?;
+    local.set_port(bound.map_or(0, |bound| bound.port()));
+    Ok(local)
 }
 
 /// A result of rdma_getaddrinfo(3): the program's structure, and the addresses in it.
@@ -261,6 +249,8 @@ pub(crate) mod rsocket {
 
     /// The level of the interface's own options.
     const SOL_RDMA: c_int = 0x10000;
+    /// Length of an option that is on or off.
+    const OPTION_BYTES: libc::socklen_t = size_of::<c_int>() as libc::socklen_t;
 
     /// Calls of the system under the interface's names.
     macro_rules! calls {
@@ -318,10 +308,7 @@ pub(crate) mod rsocket {
                 // The interface's messages go out at once; and a server that starts again finds its
                 // port free, as with RDMA.
                 let yes: c_int = 1;
-                let (value, bytes) = (
-                    (&raw const yes).cast(),
-                    size_of::<c_int>() as libc::socklen_t,
-                );
+                let (value, bytes) = ((&raw const yes).cast(), OPTION_BYTES);
                 libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, value, bytes);
                 libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, value, bytes);
             }
@@ -400,7 +387,12 @@ mod tests {
             let bytes = write(&mut place, address);
             assert_eq!(bytes, if address.is_ipv4() { 16 } else { 28 });
             assert_eq!(read(&raw const place), Some(address));
+            assert_eq!(plain(address), address);
         }
+        let labelled = SocketAddrV6::new(std::net::Ipv6Addr::LOCALHOST, 1, 0xf_1234, 2).into();
+        let mut place: Address = zeroed();
+        write(&mut place, labelled);
+        assert_eq!(read(&raw const place), Some(labelled));
         let none: Address = zeroed();
         assert_eq!(read(&raw const none), None);
         assert_eq!(read(std::ptr::null()), None);
