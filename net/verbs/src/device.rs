@@ -8,11 +8,13 @@ use crate::event::Events;
 use crate::queue::Context;
 use crate::state::Core;
 use crate::{fail, fast, memory, pair, pointer_failed, queue};
-use sidecore_rdma::{MESSAGE_BYTES_MAX, PIECES_MAX, QUEUES_MAX, SHARED_QUEUES_MAX};
-use std::ffi::{c_char, c_int, c_void};
+use sidecore_rdma::{MESSAGE_BYTES_MAX, PIECES_MAX, QUEUES_MAX, RECEIVES_MAX, SHARED_QUEUES_MAX};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::AtomicPtr;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// The device's name, in the manner of the kernel's drivers.
-const NAME: &std::ffi::CStr = c"sidecore0";
+const NAME: &CStr = c"sidecore0";
 /// Most regions, as the interface's number.
 const MR_MAX: c_int = 1 << 20;
 /// Most connections.
@@ -35,7 +37,7 @@ unsafe impl Sync for DeviceObject {}
 // SAFETY: as above; its pointers are empty.
 unsafe impl Send for DeviceObject {}
 
-static DEVICE: std::sync::LazyLock<DeviceObject> = std::sync::LazyLock::new(|| {
+static DEVICE: LazyLock<DeviceObject> = LazyLock::new(|| {
     let mut device = ibv_device {
         node_type: IBV_NODE_RNIC,
         transport_type: IBV_TRANSPORT_IWARP,
@@ -48,7 +50,7 @@ static DEVICE: std::sync::LazyLock<DeviceObject> = std::sync::LazyLock::new(|| {
     DeviceObject(std::cell::UnsafeCell::new(device))
 });
 
-fn put(target: &mut [c_char], text: &std::ffi::CStr) {
+fn put(target: &mut [c_char], text: &CStr) {
     let bytes = text.to_bytes_with_nul();
     for (place, &byte) in target.iter_mut().zip(bytes) {
         *place = byte.cast_signed();
@@ -259,7 +261,7 @@ fn attributes() -> ibv_device_attr {
         ..zeroed()
     };
     let version = concat!(env!("CARGO_PKG_VERSION"), "\0");
-    if let Ok(version) = std::ffi::CStr::from_bytes_with_nul(version.as_bytes()) {
+    if let Ok(version) = CStr::from_bytes_with_nul(version.as_bytes()) {
         put(&mut attr.fw_ver, version);
     }
     attr
@@ -478,17 +480,33 @@ pub(crate) unsafe extern "C" fn fork_range(_base: *mut c_void, _bytes: usize) ->
     0
 }
 
+/// An object that a process has once: a child of `fork` makes its own, on its own engine.
+pub(crate) struct PerProcess<T>(Mutex<(u32, AtomicPtr<T>)>);
+
+impl<T> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        // No process has the number 0.
+        Self(Mutex::new((0, AtomicPtr::new(std::ptr::null_mut()))))
+    }
+
+    /// The process's object, which its first user makes.
+    pub(crate) fn get(
+        &self,
+        make: impl FnOnce() -> Result<*mut T, c_int>,
+    ) -> Result<*mut T, c_int> {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = std::process::id();
+        if place.0 != process {
+            *place = (process, AtomicPtr::new(make()?));
+        }
+        Ok(*place.1.get_mut())
+    }
+}
+
 /// The context of connections' identifiers: one for the process.
 pub(crate) fn shared_context() -> Result<*mut ibv_context, c_int> {
-    static PLACE: std::sync::Mutex<(u32, usize)> = std::sync::Mutex::new((0, 0));
-    let mut place = PLACE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let process = std::process::id();
-    if place.0 != process {
-        *place = (process, open_context()?.expose_provenance());
-    }
-    Ok(std::ptr::with_exposed_provenance_mut(place.1))
+    static CONTEXT: PerProcess<ibv_context> = PerProcess::new();
+    CONTEXT.get(open_context)
 }
 
 pub(crate) unsafe extern "C" fn devices(count: *mut c_int) -> *mut *mut ibv_context {

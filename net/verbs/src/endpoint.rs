@@ -2,25 +2,21 @@
 
 use crate::abi::*;
 use crate::cm::{self, IdObject, Stage, id_of, release_event};
-use crate::{connect, device, event, fail, memory, pair, queue};
+use crate::device::{self, PerProcess};
+use crate::{connect, event, fail, last_errno, memory, pair, queue};
 use std::ffi::c_int;
 
 /// The domain of identifiers whose program names none: one for the process.
 fn default_pd() -> Result<*mut ibv_pd, c_int> {
-    static PLACE: std::sync::Mutex<(u32, usize)> = std::sync::Mutex::new((0, 0));
-    let mut place = PLACE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let process = std::process::id();
-    if place.0 != process {
+    static PD: PerProcess<ibv_pd> = PerProcess::new();
+    PD.get(|| {
         // SAFETY: the context of the process.
         let pd = unsafe { memory::alloc_pd(device::shared_context()?) };
-        if pd.is_null() {
-            return Err(libc::ENOMEM);
+        match pd.is_null() {
+            false => Ok(pd),
+            true => Err(last_errno()),
         }
-        *place = (process, pd.expose_provenance());
-    }
-    Ok(std::ptr::with_exposed_provenance_mut(place.1))
+    })
 }
 
 /// The domain for an object of an identifier.
@@ -181,9 +177,7 @@ unsafe fn attach_qp(
         make_queues(id, attr)?;
         let qp = create(pd, attr);
         if qp.is_null() {
-            return Err(std::io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EINVAL));
+            return Err(last_errno());
         }
         // As librdmacm does: receives may be posted from here on.
         engine.lock().set_state((*qp).handle, IBV_QPS_INIT);
@@ -289,9 +283,9 @@ pub(crate) unsafe extern "C" fn create_ep(
             }
         };
         if outcome != 0 {
-            let error = std::io::Error::last_os_error();
+            let error = last_errno();
             destroy_ep(id);
-            return fail(error.raw_os_error().unwrap_or(libc::EINVAL));
+            return fail(error);
         }
         release_event(id);
         out.write(id);
@@ -359,10 +353,10 @@ pub(crate) unsafe extern "C" fn get_request(
         if let Some((pd, attr)) = (*listener.cast::<IdObject>()).template {
             let mut attr = attr;
             if create_qp(id, pd, &raw mut attr) != 0 {
-                let error = std::io::Error::last_os_error();
+                let error = last_errno();
                 event::ack(found);
                 cm::destroy_id(id);
-                return fail(error.raw_os_error().unwrap_or(libc::EINVAL));
+                return fail(error);
             }
         }
         (*id).event = found;

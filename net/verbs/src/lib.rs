@@ -43,6 +43,12 @@ pub(crate) fn errno(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
+/// The program's `errno`, after a call that has failed.
+pub(crate) fn last_errno() -> c_int {
+    // SAFETY: this thread's own place.
+    unsafe { *libc::__errno_location() }
+}
+
 /// The result of a call that returns -1 and sets `errno`.
 pub(crate) fn fail(number: c_int) -> c_int {
     errno(number);
