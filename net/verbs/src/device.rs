@@ -135,13 +135,16 @@ pub(crate) unsafe extern "C" fn guid(_device: *mut ibv_device) -> u64 {
 
 /// The device's number, in network byte order: a local one that the host's name decides.
 fn node_guid() -> u64 {
-    let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
-    // FNV-1a: any function that spreads names would do.
-    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    static GUID: LazyLock<u64> = LazyLock::new(|| {
+        let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+        // FNV-1a: any function that spreads names would do.
+        let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        // The bit of locally administered numbers.
+        (hash & !(1 << 56) | 1 << 57).to_be()
     });
-    // The bit of locally administered numbers.
-    (hash & !(1 << 56) | 1 << 57).to_be()
+    *GUID
 }
 
 pub(crate) unsafe extern "C" fn index(_device: *mut ibv_device) -> c_int {
@@ -231,6 +234,11 @@ pub(crate) unsafe extern "C" fn close(context: *mut ibv_context) -> c_int {
     }
 }
 
+/// A limit as the interface's structures have it.
+fn limit(count: impl TryInto<c_int>) -> c_int {
+    count.try_into().unwrap_or(c_int::MAX)
+}
+
 fn attributes() -> ibv_device_attr {
     let mut attr = ibv_device_attr {
         node_guid: node_guid(),
@@ -238,14 +246,14 @@ fn attributes() -> ibv_device_attr {
         max_mr_size: u64::MAX,
         page_size_cap: 0xffff_f000,
         max_qp: QP_MAX,
-        max_qp_wr: pair::WORK_MAX as c_int,
+        max_qp_wr: limit(pair::WORK_MAX),
         device_cap_flags: IBV_DEVICE_RC_RNR_NAK_GEN
             | IBV_DEVICE_SYS_IMAGE_GUID
             | IBV_DEVICE_CURR_QP_STATE_MOD,
-        max_sge: SGE_MAX as c_int,
+        max_sge: limit(SGE_MAX),
         // RFC 5040: a read has one place for its data.
         max_sge_rd: 1,
-        max_cq: QUEUES_MAX as c_int,
+        max_cq: limit(QUEUES_MAX),
         max_cqe: queue::CQE_MAX,
         max_mr: MR_MAX,
         max_pd: 1 << 16,
@@ -253,9 +261,9 @@ fn attributes() -> ibv_device_attr {
         max_res_rd_atom: QP_MAX * c_int::from(READS_MAX),
         max_qp_init_rd_atom: READS_MAX.into(),
         atomic_cap: IBV_ATOMIC_HCA,
-        max_srq: SHARED_QUEUES_MAX as c_int,
-        max_srq_wr: sidecore_rdma::RECEIVES_MAX as c_int,
-        max_srq_sge: SGE_MAX as c_int,
+        max_srq: limit(SHARED_QUEUES_MAX),
+        max_srq_wr: limit(RECEIVES_MAX),
+        max_srq_sge: limit(SGE_MAX),
         max_pkeys: 1,
         phys_port_cnt: 1,
         ..zeroed()
@@ -272,11 +280,23 @@ pub(crate) unsafe extern "C" fn query(
     attr: *mut ibv_device_attr,
 ) -> c_int {
     // SAFETY: a context and a place for attributes, as ibv_query_device(3) demands.
+    unsafe { give(context, attr, size_of::<ibv_device_attr>(), &attributes()) }
+}
+
+/// Writes attributes of a context: a shorter structure of an older program gets the beginning, a
+/// longer one zeros at its end.
+///
+/// # Safety
+/// A context of this library or NULL, and room for `bytes` bytes or NULL.
+unsafe fn give<T: Copy>(context: *mut ibv_context, target: *mut T, bytes: usize, all: &T) -> c_int {
+    // SAFETY: the caller's promise.
     unsafe {
-        if context_of(context).is_none() || attr.is_null() {
+        if context_of(context).is_none() || target.is_null() {
             return libc::EINVAL;
         }
-        attr.write(attributes());
+        let count = bytes.min(size_of::<T>());
+        target.cast::<u8>().write_bytes(0, bytes);
+        std::ptr::copy_nonoverlapping((&raw const *all).cast(), target.cast::<u8>(), count);
     }
     0
 }
@@ -292,17 +312,8 @@ unsafe extern "C" fn query_ex(
         phys_port_cnt_ex: 1,
         ..zeroed()
     };
-    // SAFETY: a context and room for `bytes` bytes, as ibv_query_device_ex(3) demands; a shorter
-    // structure of an older program gets the beginning.
-    unsafe {
-        if context_of(context).is_none() || attr.is_null() {
-            return libc::EINVAL;
-        }
-        let count = bytes.min(size_of::<ibv_device_attr_ex>());
-        attr.cast::<u8>().write_bytes(0, bytes);
-        std::ptr::copy_nonoverlapping((&raw const all).cast(), attr.cast::<u8>(), count);
-    }
-    0
+    // SAFETY: a context and room for `bytes` bytes, as ibv_query_device_ex(3) demands.
+    unsafe { give(context, attr, bytes, &all) }
 }
 
 unsafe extern "C" fn query_port(
@@ -324,16 +335,11 @@ unsafe extern "C" fn query_port(
         link_layer: LINK_LAYER_ETHERNET,
         ..zeroed()
     };
-    // SAFETY: as `query_ex`.
-    unsafe {
-        if context_of(context).is_none() || attr.is_null() || port != 1 {
-            return libc::EINVAL;
-        }
-        let count = bytes.min(size_of::<ibv_port_attr>());
-        attr.cast::<u8>().write_bytes(0, bytes);
-        std::ptr::copy_nonoverlapping((&raw const all).cast(), attr.cast::<u8>(), count);
+    if port != 1 {
+        return libc::EINVAL;
     }
-    0
+    // SAFETY: a context and room for `bytes` bytes, as ibv_query_port(3) demands.
+    unsafe { give(context, attr, bytes, &all) }
 }
 
 pub(crate) unsafe extern "C" fn query_port_compat(
@@ -399,13 +405,14 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     flags: u32,
     bytes: usize,
 ) -> isize {
-    if count == 0 {
-        return -(libc::EINVAL as isize);
-    }
-    // SAFETY: room for `count` entries, as ibv_query_gid_table(3) demands.
-    match unsafe { query_gid_ex(context, 1, 0, entries, flags, bytes) } {
+    let outcome = match count {
+        0 => libc::EINVAL,
+        // SAFETY: room for `count` entries, as ibv_query_gid_table(3) demands.
+        _ => unsafe { query_gid_ex(context, 1, 0, entries, flags, bytes) },
+    };
+    match outcome {
         0 => 1,
-        error => -(error as isize),
+        error => isize::try_from(-error).unwrap_or(-1),
     }
 }
 

@@ -202,10 +202,8 @@ impl Engine {
 
     /// Sleeps until the bell rings or the device has something.
     fn sleep(&self, device: Option<&OwnedFd>, limit: Duration) {
-        let mut places = vec![PollFd::new(&self.bell, PollFlags::IN)];
-        if let Some(device) = device {
-            places.push(PollFd::new(device, PollFlags::IN));
-        }
+        let other = device.unwrap_or(&self.bell);
+        let mut places = [&self.bell, other].map(|one| PollFd::new(one, PollFlags::IN));
         let limit = Timespec {
             tv_sec: limit.as_secs().cast_signed(),
             tv_nsec: limit.subsec_nanos().into(),
@@ -251,7 +249,7 @@ fn ask_for_short_slices() {
     }
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
-        policy: libc::SCHED_OTHER as u32,
+        policy: libc::SCHED_OTHER.cast_unsigned(),
         flags: 0,
         // SAFETY: this thread's own number.
         nice: unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) },
