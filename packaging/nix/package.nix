@@ -31,6 +31,8 @@ rustPlatform.buildRustPackage {
     "--package=sidecore-net-preload"
     "--package=sidecore-spe"
     "--package=sidecore-beagle"
+    "--package=sidecore-fi"
+    "--package=sidecore-verbs"
   ];
 
   # The tests mount, attach and make network interfaces as root, which a build may not.
@@ -45,6 +47,8 @@ rustPlatform.buildRustPackage {
     mv $out/lib/libsidecore_z.so $out/lib/libsidecore_net_preload.so $out/lib/sidecore/
     mv $out/lib/libspe2.so $out/lib/sidecore/libspe2.so.2
     mv $out/lib/libhmsbeagle.so $out/lib/sidecore/libhmsbeagle.so.1
+    mv $out/lib/libsidecore_fi.so $out/lib/sidecore/libsidecore-fi.so
+    mv $out/lib/libsidecore_verbs.so $out/lib/sidecore/libsidecore-verbs.so
     $out/bin/sidecore man man1
     installManPage man1/*.1
     installShellCompletion --cmd sidecore \
