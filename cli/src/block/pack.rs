@@ -5,8 +5,8 @@ use crate::Outcome;
 use crate::output::{self, Timed};
 use anyhow::Result;
 use sidecore_block::codec::Tune;
-use sidecore_block::format::Format;
 use sidecore_block::format::lock::{Cipher, Locker};
+use sidecore_block::format::{Format, OVERLAY_KIND};
 use sidecore_block::inner::{Kind, Rules};
 use sidecore_block::pack::{
     Chosen, Form, Guard, Options, Report, Source, Thin, Wanted, pack_guarded, scratch_directory,
@@ -270,6 +270,12 @@ impl Args {
         let is_asked = self.untar || self.decompress || self.raw;
         if let Some(foreign) = source.foreign().filter(|_| !is_asked) {
             let (path, kind, next) = (self.source.display(), foreign.kind, foreign.next);
+            // Bytes of a disk in another format are still all of a disk; these are not.
+            anyhow::ensure!(
+                kind != OVERLAY_KIND,
+                "{path} is an {kind}, which is only a part of a disk; run {next}, or give --raw \
+                 for its bytes"
+            );
             output::note!(
                 "{path} is a {kind}; its bytes are packed as they are. For what is in it: {next}"
             );

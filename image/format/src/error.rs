@@ -39,6 +39,13 @@ pub enum FormatError {
         /// The commands that make an image of it.
         next: &'static str,
     },
+    /// It is an overlay, whose bytes are no disk.
+    #[error(
+        "it is an overlay, which holds only what was written over an image; name that image \
+         (`sidecore block info` of the overlay says which) and --overlay FILE, or make one image \
+         of both by `sidecore block commit`"
+    )]
+    Overlay,
     /// The file ends before a part that its header promises.
     #[error(
         "{format}: the image is cut short: {what} would end at byte {needs}, the file ends at byte \

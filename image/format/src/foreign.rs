@@ -1,4 +1,5 @@
-//! Files that hold a disk, a file system or an archive in a format that is not read here.
+//! Files that hold a disk, a file system or an archive in a format that is not read here, or only
+//! a part of a disk.
 //!
 //! Why here: without this check such files would be served as raw images, or packed unchanged with
 //! `--decompress`. The first error would be a missing file system.
@@ -6,7 +7,7 @@
 //! header confirms, so that no file system and no partition table is mistaken for one.
 //! Source: each format's own description; magic numbers as in `file(1)`.
 
-/// A format that another program reads.
+/// A format that another program reads, or an overlay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foreign {
     /// Its name.
@@ -142,6 +143,12 @@ const KNOWN: &[Known] = &[
     inside(b"QFI\xfb\0\0\0\x03", "qcow2 image", Inside::Qcow2),
     inside(&[0x1F, 0x8B, 8], "gzip file", Inside::Gzip),
     inside(b"\xFD7zXZ\0", "xz file", Inside::Xz),
+    // A part of a disk: the rest is in the image below.
+    known(
+        super::OVERLAY_MAGIC,
+        super::OVERLAY_KIND,
+        "`sidecore block commit BASE FILE -o IMAGE`, where BASE is the image below it",
+    ),
     // Disks.
     known(b"QFI\xfb", "qcow image", CONVERT),
     known(b"QED\0", "QED image", CONVERT),

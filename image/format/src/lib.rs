@@ -371,16 +371,13 @@ impl ImageFormat for Raw {
 }
 
 /// The kind of `file`, which begins with `head`, if it is an image that only this program reads:
-/// cloop, a thin or an encrypted image, or an overlay.
+/// cloop, a thin or an encrypted image.
 pub fn kind_of_image(file: &File, head: &[u8]) -> Option<&'static str> {
     if thin::is_thin(head) {
         return Some("thin image");
     }
     if lock::is_locked(head) {
         return Some("encrypted image");
-    }
-    if is_overlay(head) {
-        return Some(OVERLAY_KIND);
     }
     let bytes = Bytes::new(file).ok()?;
     let is_cloop = cloop::probe(&bytes).ok()?.is_some();
@@ -396,7 +393,7 @@ pub fn is_overlay(head: &[u8]) -> bool {
     head.starts_with(OVERLAY_MAGIC)
 }
 
-/// The name of an overlay in [`kind_of_image`].
+/// The name of an overlay in [`foreign::recognize`].
 pub const OVERLAY_KIND: &str = "overlay of this program";
 
 /// Frame sizes that we write.
@@ -404,7 +401,7 @@ pub const FRAME_BYTES_RANGE: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
 
 impl Index {
     /// Determines the format of `file` and reads its tables. Files of no known format are raw
-    /// images.
+    /// images; an overlay is none, since its bytes are no disk.
     ///
     /// # Errors
     /// [`FormatError`], which names the fault and the next step. Blocks on the file.
@@ -434,6 +431,12 @@ impl Index {
     /// As [`Self::open`].
     pub fn read(source: &dyn ReadAt) -> Result<Self, FormatError> {
         let bytes = Bytes::new(source)?;
+        // Before the formats that are known by their last bytes: those of an overlay are whatever
+        // was written to its disk.
+        let head = bytes.array::<{ OVERLAY_MAGIC.len() }>(0)?;
+        if head.is_some_and(|head| is_overlay(&head)) {
+            return Err(FormatError::Overlay);
+        }
         if let Some(index) = lock::parse(&bytes)? {
             return Ok(index);
         }

@@ -205,6 +205,47 @@ fn clone_diff_commit_and_export() {
 }
 
 #[test]
+fn an_overlay_is_never_taken_for_a_disk() {
+    let scratch = Scratch::new();
+    scratch.block(&["clone", "disk.img", "one.ovl"]);
+    std::fs::create_dir(scratch.path("on")).unwrap();
+    let nbd = "unix:nbd.sock";
+    for args in [
+        &["verify", "one.ovl"][..],
+        &["unpack", "one.ovl", "-o", "out"],
+        &["export", "one.ovl", "-o", "out"],
+        &["export", "one.ovl", "--overlay", "one.ovl", "-o", "out"],
+        &["serve", "one.ovl", "--nbd", nbd],
+        &["serve", "one.ovl", "--nbd", nbd, "--overlay", "two.ovl"],
+        &["attach", "one.ovl"],
+        &["mount", "one.ovl", "on"],
+        &["ls", "one.ovl"],
+        &["cat", "one.ovl", "x"],
+        &["find", "one.ovl"],
+        &["extract", "one.ovl", "-C", "out"],
+        &["index", "one.ovl"],
+        &["commit", "one.ovl", "one.ovl", "-o", "out"],
+        &["clone", "one.ovl", "two.ovl", "--base", "one.ovl"],
+        &["diff", "one.ovl", "one.ovl", "--base", "one.ovl"],
+        &["pack", "one.ovl", "-o", "out"],
+        &["pack", "--decompress", "one.ovl", "-o", "out"],
+    ] {
+        let said = scratch.refused(args);
+        let is_clear = said.contains("an overlay") && said.contains("`sidecore block commit");
+        assert!(is_clear, "{args:?}: {said}");
+        let is_made = ["out", "two.ovl"].map(|name| scratch.path(name).exists());
+        assert_eq!(is_made, [false, false], "{args:?}");
+    }
+    // Its bytes are there for those that ask for them.
+    let bytes = std::fs::read(scratch.path("one.ovl")).unwrap();
+    scratch.block(&["pack", "--raw", "one.ovl", "-o", "kept.img"]);
+    scratch.block(&["unpack", "kept.img", "-o", "out"]);
+    assert_same(&scratch.path("out"), &bytes);
+    scratch.block(&["export", "--raw", "one.ovl", "-o", "out"]);
+    assert_same(&scratch.path("out"), &bytes);
+}
+
+#[test]
 fn a_clone_by_shared_blocks_takes_writes_as_its_original_does() {
     if !rustix_root() {
         eprintln!("skipped: a file system that shares blocks needs root");

@@ -76,10 +76,7 @@ pub(super) fn refuse_image(path: &Path, file: &File, head: &[u8]) -> Result<(), 
         path: path.to_owned(),
         kind,
         is_inside: false,
-        next: match kind {
-            format::OVERLAY_KIND => "`sidecore block commit` of it and its image",
-            _ => "`sidecore block unpack FILE -o - | sidecore block pack - -o IMAGE`",
-        },
+        next: "`sidecore block unpack FILE -o - | sidecore block pack - -o IMAGE`",
     })
 }
 

@@ -80,7 +80,7 @@ pub enum PackError {
     #[error(
         "{} is {} {kind}{}, which is not read as it is; run {next}, or give --raw for its bytes",
         path.display(),
-        if kind.starts_with(['A', 'E', 'e']) { "an" } else { "a" },
+        if kind.starts_with(['A', 'E', 'e', 'o']) { "an" } else { "a" },
         if *is_inside { " inside a compressed file" } else { "" }
     )]
     Foreign {

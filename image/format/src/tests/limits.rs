@@ -3,7 +3,7 @@
 use super::super::read_at::PIECE_BYTES;
 use super::super::write::{Packed, is_zero};
 use super::super::*;
-use super::error;
+use super::{error, seed};
 use crate::codec::CodecId;
 
 fn frame(offset: u64, stored_bytes: u32, raw_bytes: u32) -> Frame {
@@ -229,6 +229,19 @@ fn a_file_has_its_size_and_a_folder_is_none() {
         Err(FormatError::Foreign { .. })
     ));
     assert_eq!(Index::open_raw(&qcow2).unwrap().raw_bytes(), 8);
+}
+
+#[test]
+fn an_overlay_is_no_disk_whatever_was_written_to_it() {
+    let image = seed("foreign zstd, checked").image;
+    // The last bytes of an overlay are those that a guest wrote, here a whole image with its table.
+    for written in [&b""[..], &[0; 4096], &image[..]] {
+        let overlay = [&OVERLAY_MAGIC[..], written].concat();
+        let bytes = overlay.as_slice();
+        assert!(matches!(Index::read(&bytes), Err(FormatError::Overlay)));
+        let raw = Index::read_raw(&bytes).unwrap();
+        assert_eq!(raw.raw_bytes(), overlay.len() as u64);
+    }
 }
 
 #[test]
