@@ -10,7 +10,7 @@ use crate::index::{
     SPAN_BYTES_MAX, hex,
 };
 use crate::tar::{Piece, TarError, Walker};
-use crate::tree::{Collector, Layer, TreeError, uuid_of};
+use crate::tree::{Collector, Layer, TreeError};
 use prost::Message;
 use ring::digest;
 use sidecore_bare::width::ToU64;
@@ -322,7 +322,7 @@ impl<'a> Pass<'a> {
         }
         Ok(Built {
             index: Index::new(self.file, codec),
-            layer: self.tree.finish_at(false, uuid_of(sha256))?,
+            layer: self.tree.finish_at(false, sha256)?,
             tar_sha256: hex(self.tar.finish().as_ref()),
         })
     }

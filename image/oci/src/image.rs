@@ -317,5 +317,6 @@ const INDEX_TYPE: &str = "application/vnd.sidecore.layer.index.v1";
 pub(crate) const IMAGE_LAYER_TYPE: &str = "application/vnd.sidecore.layer.image.v1";
 /// Annotation: the layer that an index or an image is of.
 pub(crate) const LAYER: &str = "org.sidecore.layer.digest";
-/// Annotation: the layer lacks entries of directories.
+/// Annotation: the layer lacks entries of directories. No signature covers it; the UUID in the
+/// image does ([`crate::tree::uuid_digits`]).
 pub(crate) const IMPLIED: &str = "org.sidecore.layer.implied-directories";

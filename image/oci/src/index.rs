@@ -11,7 +11,7 @@
 
 use crate::gzip::{Start, inflate_from};
 use crate::tar::{Piece, Walker};
-use crate::tree::{Collector, Layer, uuid_of};
+use crate::tree::{Collector, Layer};
 use prost::Message;
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::ops::Range;
@@ -342,7 +342,7 @@ impl Index {
             }
             Ok::<(), IndexError>(())
         })?;
-        Ok(collector.finish_at(is_dense, uuid_of(&self.file.layer))?)
+        Ok(collector.finish_at(is_dense, &self.file.layer)?)
     }
 }
 

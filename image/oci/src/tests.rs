@@ -3,7 +3,7 @@
 use crate::build::build;
 use crate::index::Index;
 use crate::layer::{LayerDevice, LayerError, Store, sha256_of};
-use crate::tree::CONTENTS_AT;
+use crate::tree::{CONTENTS_AT, uuid_digits};
 use sidecore_erofs::{Bytes, Erofs, Kind, Unreadable};
 use sidecore_random::Random;
 use sidecore_remote::blob::RemoteBlob;
@@ -230,6 +230,33 @@ fn uuid_of(index: &Index) -> Vec<u8> {
     let digits = index.layer();
     let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
     (0..32).step_by(2).map(byte).collect()
+}
+
+/// A registry can leave an annotation out, but the UUID is under the signature.
+#[test]
+fn the_uuid_of_a_converted_layer_says_that_it_describes_all_directories() {
+    for (paths, has_implied) in [(&["etc/", "etc/hosts"][..], false), (&["etc/hosts"], true)] {
+        let mut tar = tar::Builder::new(Vec::new());
+        for path in paths {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(match path.ends_with('/') {
+                true => tar::EntryType::Directory,
+                false => tar::EntryType::Regular,
+            });
+            header.set_size(0);
+            header.set_mode(0o755);
+            header.set_mtime(0);
+            tar.append_data(&mut header, *path, &b""[..]).unwrap();
+        }
+        let blob = tar.into_inner().unwrap();
+        let index = build(&mut &blob[..], None).unwrap().index;
+        let layer = index.layer();
+        let tree = index.tree_at(true).unwrap();
+        assert_eq!(tree.has_implied_directories, has_implied);
+        let found = crate::index::hex(&tree.metadata[SUPERBLOCK + 48..][..16]);
+        assert_eq!(found, uuid_digits(&layer, has_implied));
+        assert_ne!(found, uuid_digits(&layer, !has_implied));
+    }
 }
 
 /// Buffers that a frame fills to its last byte, and zeros behind the last gzip member.

@@ -246,12 +246,14 @@ impl Collector {
         }
     }
 
-    /// Makes the metadata of a file system with this UUID; with `is_dense` the contents begin right
-    /// behind them, and not at [`CONTENTS_AT`].
+    /// Makes the metadata of the file system of the layer with this digest; with `is_dense` the
+    /// contents begin right behind them, and not at [`CONTENTS_AT`].
     ///
     /// # Errors
     /// [`TreeError`].
-    pub(crate) fn finish_at(mut self, is_dense: bool, uuid: [u8; 16]) -> Result<Layer, TreeError> {
+    pub(crate) fn finish_at(mut self, is_dense: bool, sha256: &[u8]) -> Result<Layer, TreeError> {
+        // Devices that are not dense stay on this machine, where the index says it of them.
+        let uuid = uuid_of(sha256, is_dense && !self.implied);
         let root = &self.inodes[0];
         let mut tree = Tree::new(meta(&root.entry), attributes(root))?;
         // The number of each inode in the tree, and the extent of each inode there.
@@ -330,10 +332,25 @@ impl Inode {
     }
 }
 
-/// The UUID of a layer's file system: the first half of the layer's digest. Where the file system
-/// is signed, it says of which layer it is.
-pub(crate) fn uuid_of(sha256: &[u8]) -> [u8; 16] {
-    sha256.first_chunk().copied().unwrap_or_default()
+/// The UUID of a layer's file system: a half of the layer's digest. Where the file system is
+/// signed, it says of which layer it is, and by the second half that it `has_all` entries of
+/// directories: an annotation that says so is the registry's word alone.
+fn uuid_of(sha256: &[u8], has_all: bool) -> [u8; 16] {
+    let half = match has_all {
+        true => sha256.last_chunk(),
+        false => sha256.first_chunk(),
+    };
+    half.copied().unwrap_or_default()
+}
+
+/// The UUID of a converted layer, as hexadecimal digits, by those of the layer's digest. All images
+/// of earlier versions have that of a layer with implied directories.
+pub(crate) fn uuid_digits(sha256: &str, has_implied: bool) -> &str {
+    let half = match has_implied {
+        true => sha256.get(..32),
+        false => sha256.get(32..64),
+    };
+    half.unwrap_or_default()
 }
 
 fn node(entry: &Entry) -> Node<'_> {

@@ -11,6 +11,7 @@ use super::records::{self, Layer};
 use crate::image::Image;
 use crate::layer::Store;
 use crate::store::digests_in;
+use crate::tree::uuid_digits;
 use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sidecore_export::mount::image_on;
@@ -105,8 +106,23 @@ impl Mounts {
                 return None;
             }
         };
+        let try_as = |has_implied: bool| {
+            let mounted = started(self.mounting(&url, layer, dir, has_implied));
+            mounted.inspect_err(|reason| tracing::warn!("{url} is not mounted: {reason}"))
+        };
+        if try_as(has_implied).is_ok() {
+            return Some(has_implied);
+        }
+        // Images of earlier versions do not say under their signature that they have all entries.
+        // At the lowest place that does not matter.
+        let may_be_earlier = is_lowest && !has_implied && !self.verify_keys.is_empty();
+        (may_be_earlier && try_as(true).is_ok()).then_some(true)
+    }
+
+    /// The command that mounts a converted image.
+    fn mounting(&self, url: &str, layer: &Layer, dir: &Path, has_implied: bool) -> Command {
         let mut command = Command::new("/proc/self/exe");
-        command.args(["block", "mount", &url]).arg(dir);
+        command.args(["block", "mount", url]).arg(dir);
         // A keeper, since containers use the mount; one cache for all, since layers share frames.
         command.args(["--keep", "--fs", "erofs", "--cache"]);
         command.arg(&self.frames);
@@ -114,18 +130,12 @@ impl Mounts {
             command.arg("--verify-key").arg(key);
         }
         if !self.verify_keys.is_empty() {
-            // The registry alone says which layer's image it is. The UUID, which the signature
-            // covers, is the first half of the layer's digest (see `tree`).
-            let uuid = layer.sha256.get(..32).unwrap_or_default();
-            command.args(["--erofs-uuid", uuid]);
+            // The registry alone says which layer's image it is, and could leave out that the
+            // image's made-up directories would hide the owners and modes of those below. The UUID,
+            // which the signature covers, says both.
+            command.args(["--erofs-uuid", uuid_digits(&layer.sha256, has_implied)]);
         }
-        match started(command) {
-            Ok(()) => Some(has_implied),
-            Err(reason) => {
-                tracing::warn!("{url} is not mounted: {reason}");
-                None
-            }
-        }
+        command
     }
 
     /// Keeps the files of a layer, which may have no record yet, until the guard is dropped.
