@@ -13,6 +13,7 @@ use super::super::OverlayError;
 use super::super::format::Superblock;
 use super::super::layer::Layer;
 use super::{LAYERS_MAX, Layers, Overlay};
+use parking_lot::RwLockWriteGuard;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,15 +59,18 @@ impl Overlay {
         let below = top.superblock();
         let layer = Arc::new((here.put)(&here.path, new, &below)?);
         let began = Instant::now();
-        let mut layers = self.layers.write();
-        *self.unfrozen.lock() = Some(top);
-        let list: Layers = [&[layer], &layers[..]].concat().into();
-        *layers = list;
-        drop(layers);
+        self.put_on_top(self.layers.write(), layer);
         let pause = began.elapsed();
         new.clone_into(&mut here.path);
         self.freeze()?;
         Ok(pause)
+    }
+
+    /// Exchanges the list, which the caller has locked. The former top layer is to be frozen.
+    fn put_on_top(&self, mut layers: RwLockWriteGuard<'_, Layers>, layer: Arc<Layer>) {
+        *self.unfrozen.lock() = Some(Arc::clone(&layers[0]));
+        let list: Layers = [&[layer], &layers[..]].concat().into();
+        *layers = list;
     }
 
     /// As [`Self::take_snapshot`], at a free name next to the overlay unless a path is given;
@@ -105,6 +109,19 @@ impl Overlay {
         free.next()
     }
 
+    /// Makes all writes durable that were made before the call; returns the top layer of that
+    /// moment. Another one may come on top meanwhile, and the list is not held: a new top layer
+    /// need not wait for the disk.
+    pub(super) fn flush_layers(&self) -> Result<Arc<Layer>, OverlayError> {
+        // The top layer first. One that is exchanged before has left the former to `freeze`; one
+        // that is exchanged behind it is flushed here. The other way round, an exchange between the
+        // two steps would leave the writes to the former layer to neither.
+        let top = Arc::clone(&self.list()[0]);
+        self.freeze()?;
+        top.flush()?;
+        Ok(top)
+    }
+
     /// Makes the former top layer durable and frozen, where that is not done yet.
     pub(super) fn freeze(&self) -> Result<(), OverlayError> {
         // Held meanwhile: another flush must wait for it, too.
@@ -114,5 +131,45 @@ impl Overlay {
             *unfrozen = None;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::identity::Identity;
+    use super::super::super::tools::{create, open};
+    use super::*;
+    use crate::source::{BlockWrites, MemorySource};
+
+    /// The flush begins before the exchange of the list and ends behind it.
+    #[test]
+    fn a_flush_during_a_snapshot_includes_the_former_layer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("one");
+        let identity = Identity {
+            size_bytes: 1 << 16,
+            hash: [1; 32],
+            key: None,
+        };
+        create(&path, &identity, 4096, "base").unwrap();
+        let base = Arc::new(MemorySource::new(vec![0; 1 << 16]));
+        let over = open(&path, base, &identity, true).unwrap();
+        let top = Arc::clone(&over.list()[0]);
+        let above = {
+            let origin = over.origin.lock();
+            let put = &origin.as_ref().unwrap().put;
+            Arc::new(put(&path, &folder.path().join("two"), &top.superblock()).unwrap())
+        };
+        over.write(0, &[5; 4096]).unwrap();
+        assert_eq!(top.used().dirty_bytes, 4096);
+        let layers = over.layers.write();
+        std::thread::scope(|scope| {
+            let flush = scope.spawn(|| over.flush());
+            // It has time to come as far as it can: to the list. It passes without that time, too.
+            std::thread::sleep(Duration::from_millis(100));
+            over.put_on_top(layers, above);
+            flush.join().unwrap().unwrap();
+        });
+        assert_eq!(top.used().dirty_bytes, 0);
     }
 }

@@ -100,9 +100,7 @@ impl Overlay {
         if !self.writable {
             return Ok(());
         }
-        self.freeze()?;
-        let top = &self.list()[0];
-        top.flush()?;
+        let top = self.flush_layers()?;
         match top.is_changed() {
             true => top.snapshot(),
             false => Ok(()),

@@ -138,9 +138,8 @@ impl BlockWrites for Overlay {
     }
 
     fn flush(&self) -> Result<(), WriteError> {
-        self.freeze()?;
-        // The list is not held: a new top layer need not wait for the disk.
-        Ok(self.list()[0].flush()?)
+        self.flush_layers()?;
+        Ok(())
     }
 
     fn grain_bytes(&self) -> u32 {
