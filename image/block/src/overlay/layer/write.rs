@@ -1,7 +1,7 @@
 //! Writes of a layer: bytes into free slots, then the map in memory, then the pending changes.
 
 use super::super::OverlayError;
-use super::super::format::{Change, LOG_BYTES, group_bytes};
+use super::super::format::{CHANGE_BYTES, Change, LOG_BYTES, group_bytes};
 use super::super::load::ZEROED_LEAVES_MAX;
 use super::super::seal::Seal;
 use super::super::store::Store;
@@ -158,7 +158,11 @@ impl Layer {
                 return Err(OverlayError::Broken(reason.clone()));
             }
             let waiting = state.pending.len() + state.reserved + count;
-            let full = state.log_used + group_bytes(waiting).to_u64() > LOG_BYTES
+            // Other threads may flush between the changes that were admitted: each may then be in a
+            // group by itself, with a head of its own.
+            let heads = (state.reserved + count) * CHANGE_BYTES;
+            let room = group_bytes(waiting) + heads;
+            let full = state.log_used + room.to_u64() > LOG_BYTES
                 || state.map.dirty() > self.dirty_max
                 || state.zeroed_leaves > ZEROED_LEAVES_MAX;
             if !full && waiting <= PENDING_MAX {

@@ -2,9 +2,12 @@
 //! may be there.
 
 use super::super::layer::Layer;
+use super::super::store::Store;
 use super::*;
 use crate::source::{BlockSource, BlockWrites};
+use parking_lot::Mutex;
 use sidecore_random::split_mix;
+use std::io;
 
 /// The contents that each grain may have after a crash: the flushed version, and those written
 /// since.
@@ -346,5 +349,73 @@ fn a_log_that_fills_begins_again() {
         };
         again.read_slots(slot, &mut read).unwrap();
         assert_eq!(again.judge(grain, entry, &mut read).unwrap(), Some(true));
+    }
+}
+
+type Step = Box<dyn FnOnce() + Send>;
+
+/// A disk on which another thread's step comes before the next write of a grain.
+struct Meanwhile(Disk, Arc<Mutex<Option<Step>>>);
+
+impl Store for Meanwhile {
+    fn size_bytes(&self) -> io::Result<u64> {
+        self.0.size_bytes()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let step = match offset >= SLOTS_AT {
+            true => self.1.lock().take(),
+            false => None,
+        };
+        if let Some(step) = step {
+            step();
+        }
+        self.0.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.0.reserve(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.0.punch(offset, len)
+    }
+}
+
+/// Two writes are admitted while the log has room for one group of both; each is flushed alone.
+#[test]
+fn flushes_between_admitted_writes_do_not_outgrow_the_log() {
+    let disk = fresh(64 * GRAIN as u64, GRAIN as u32);
+    let step = Arc::new(Mutex::new(None));
+    let store = Box::new(Meanwhile(disk.clone(), Arc::clone(&step)));
+    let layer = Arc::new(Layer::open(store, None, true, 1 << 20).unwrap());
+    // Changes without data: of the 174,762 pieces that the log has room for, three are left.
+    for changes in [100_000, 74_757] {
+        for number in 0..changes {
+            let grain = 1 + number % 2 * 2;
+            layer.zero(grain..grain + 1).unwrap();
+        }
+        layer.flush().unwrap();
+    }
+    let other = Arc::clone(&layer);
+    *step.lock() = Some(Box::new(move || {
+        other.write(10, &[2; GRAIN]).unwrap();
+        other.flush().unwrap();
+    }));
+    layer.write(20, &[1; GRAIN]).unwrap();
+    layer.flush().unwrap();
+    disk.crash(&mut 7, 0);
+    let over = overlay(&disk, vec![9; 64 * GRAIN]);
+    let found = contents(&over);
+    for (grain, byte) in [(10, 2_u8), (20, 1), (1, 0), (2, 9)] {
+        assert_eq!(found[grain * GRAIN..][..GRAIN], [byte; GRAIN], "{grain}");
     }
 }
