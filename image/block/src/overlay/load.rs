@@ -206,9 +206,10 @@ impl Loaded {
         let in_file = self.slots_in_file(store)?;
         let last = groups.len();
         for (index, changes) in groups.into_iter().enumerate() {
+            let lasting = lasting(&changes);
             // Only the last group may lack its data: the next one is written when those are
             // durable.
-            if index + 1 == last && !self.has_arrived(store, &changes, in_file)? {
+            if index + 1 == last && !self.has_arrived(store, &lasting, in_file)? {
                 tracing::warn!(
                     "the overlay was not closed; {} changes that were never flushed are dropped",
                     changes.len()
@@ -216,7 +217,7 @@ impl Loaded {
                 break;
             }
             self.log_used += group_bytes(changes.len()).to_u64();
-            self.apply(store, &changes, in_file)?;
+            self.apply(store, &lasting, in_file)?;
             self.sequence += 1;
         }
         let used = self.log_used.to_usize();
@@ -224,33 +225,20 @@ impl Loaded {
         Ok(())
     }
 
-    /// True when the data of a group are all in the file.
+    /// True when the data of a group's lasting changes are all in the file.
     fn has_arrived(
         &self,
         store: &dyn Store,
         changes: &[Change],
         in_file: u64,
     ) -> Result<bool, OverlayError> {
-        // Data of a change that the same group replaces later may be overwritten by now.
-        let mut last: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        for change in changes {
-            match *change {
-                Change::Data { grain, slot, check } => {
-                    last.insert(grain, (slot, check));
-                }
-                Change::Zero { grain, count } => {
-                    let range = grain..grain.saturating_add(count);
-                    let gone: Vec<u64> = last.range(range).map(|it| *it.0).collect();
-                    for grain in gone {
-                        last.remove(&grain);
-                    }
-                }
-            }
-        }
         let mut bytes = vec![0; self.geometry.slot_bytes];
         // A slot past the file's end, or one that does not verify, means that the crash lost the
         // data.
-        for (grain, (slot, check)) in last {
+        for change in changes {
+            let Change::Data { grain, slot, check } = *change else {
+                continue;
+            };
             if slot >= in_file {
                 return Ok(false);
             }
@@ -340,6 +328,34 @@ impl Loaded {
         }
         Ok(())
     }
+}
+
+/// The changes of a group without those that a later one of it replaces. The slots of these are
+/// free behind the group: by now they may hold other bytes, or a crash may have left them past the
+/// end of the file.
+fn lasting(changes: &[Change]) -> Vec<Change> {
+    let mut last: BTreeMap<u64, usize> = BTreeMap::new();
+    for (at, change) in changes.iter().enumerate() {
+        match *change {
+            Change::Data { grain, .. } => {
+                last.insert(grain, at);
+            }
+            Change::Zero { grain, count } => {
+                let range = grain..grain.saturating_add(count);
+                let gone: Vec<u64> = last.range(range).map(|it| *it.0).collect();
+                for grain in gone {
+                    last.remove(&grain);
+                }
+            }
+        }
+    }
+    let lasts = |at: usize, change: &Change| match change {
+        Change::Data { grain, .. } => last.get(grain) == Some(&at),
+        Change::Zero { .. } => true,
+    };
+    let changes = changes.iter().enumerate();
+    let kept = changes.filter(|(at, change)| lasts(*at, change));
+    kept.map(|(_, change)| *change).collect()
 }
 
 /// Reads `len` bytes; those past the end of the file are zeros.

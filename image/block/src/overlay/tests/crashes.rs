@@ -1,6 +1,7 @@
 //! Random writes, zeros, discards and flushes; crashes at any sync and between; the model says what
 //! may be there.
 
+use super::super::format::{Change, LOG_AT, Log, encode_group};
 use super::super::layer::Layer;
 use super::super::store::Store;
 use super::*;
@@ -418,4 +419,37 @@ fn flushes_between_admitted_writes_do_not_outgrow_the_log() {
     for (grain, byte) in [(10, 2_u8), (20, 1), (1, 0), (2, 9)] {
         assert_eq!(found[grain * GRAIN..][..GRAIN], [byte; GRAIN], "{grain}");
     }
+}
+
+/// Of two writes to a grain the first was at the end of the file, which a crash has cut off there;
+/// the second is whole.
+#[test]
+fn a_replaced_change_may_point_past_the_end_of_the_file() {
+    let disk = fresh(64 * GRAIN as u64, GRAIN as u32);
+    drop(layer(&disk, true, 1 << 20).unwrap());
+    let bytes = [5; GRAIN];
+    let change = |slot, check| Change::Data {
+        grain: 3,
+        slot,
+        check,
+    };
+    let check = xxhash_rust::xxh3::xxh3_64(&bytes);
+    let log = Log {
+        seal: &Seal::Open,
+        salt: 99,
+    };
+    let group = encode_group(1, log, &[change(7, 1), change(0, check)]);
+    disk.write_at(&group, LOG_AT).unwrap();
+    disk.write_at(&bytes, SLOTS_AT).unwrap();
+    disk.sync().unwrap();
+    // It stays so when other groups follow it.
+    for grain in [10, 11] {
+        let over = overlay(&disk, vec![9; 64 * GRAIN]);
+        assert_eq!(contents(&over)[3 * GRAIN..4 * GRAIN], bytes);
+        over.write_zeroes(grain * GRAIN as u64, GRAIN as u64)
+            .unwrap();
+        over.flush().unwrap();
+    }
+    let over = overlay(&disk, vec![9; 64 * GRAIN]);
+    assert_eq!(contents(&over)[3 * GRAIN..4 * GRAIN], bytes);
 }
