@@ -53,8 +53,12 @@ pub fn open_to_write(
         }
     }
     let opened = open_soon(path, device, &identity);
-    if opened.is_err() && is_new {
-        // Nothing was written to it.
+    if let Err(error) = &opened
+        && is_new
+        && !is_in_use(error)
+    {
+        // Nothing was written to it. Of a server that began at the same moment and has the file
+        // open by now, it would take the writes.
         let _ = remove_named(path);
     }
     opened
@@ -74,6 +78,14 @@ fn identity(device: &Device) -> Result<Identity, OverlayError> {
     Identity::of(device.index(), device.image()).map_err(OverlayError::read)
 }
 
+/// True if another process has the overlay open.
+fn is_in_use(error: &OverlayError) -> bool {
+    match error {
+        OverlayError::File { source, .. } => matches!(**source, OverlayError::InUse),
+        error => matches!(error, OverlayError::InUse),
+    }
+}
+
 /// Opens an overlay to be written; waits a moment for a server that is about to end.
 fn open_soon(
     path: &Path,
@@ -84,10 +96,6 @@ fn open_soon(
     loop {
         let base: Arc<dyn BlockSource> = device.clone();
         let opened = tools::open(path, base, identity, true);
-        let is_in_use = |error: &OverlayError| match error {
-            OverlayError::File { source, .. } => matches!(**source, OverlayError::InUse),
-            error => matches!(error, OverlayError::InUse),
-        };
         if begun.elapsed() > ENDING_MAX || !opened.as_ref().is_err_and(is_in_use) {
             return opened;
         }
