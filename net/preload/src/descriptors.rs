@@ -185,7 +185,8 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     bytes: libc::socklen_t,
 ) -> c_int {
-    if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF) && kind(file) == Kind::Ring {
+    let is_size = [libc::SO_SNDBUF, libc::SO_RCVBUF].contains(&name);
+    if level == libc::SOL_SOCKET && is_size && kind(file) == Kind::Ring {
         // A ring may hold more than the program allows now.
         rings::bar(file);
     }

@@ -23,7 +23,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// First word of every message and segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
 /// Version of this layout. Both sides must have the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Asks for a page of the sessions from the number in the first four bytes on; the answer is JSON.
 pub(crate) const KIND_SESSIONS: u32 = 3;
@@ -97,8 +97,9 @@ pub(crate) fn entry_bytes(bytes: usize) -> u32 {
 pub enum Request {
     /// `address`, `argument`: the backlog; `bytes` may be `SHARES`. Answered by [`Event::Opened`].
     Listen = 1,
-    /// `address`: the peer's; `argument`: the local port, 0 for any. Answered by [`Event::Opened`],
-    /// later [`Event::Connected`] or [`Event::Closed`].
+    /// `address`: the peer's; `argument`: the local port, 0 for any; `bytes`: the receive buffer
+    /// ([`ReceiveBytes`](crate::sock::stack::SocketOption::ReceiveBytes)), 0 for the stack's.
+    /// Answered by [`Event::Opened`], later [`Event::Connected`] or [`Event::Closed`].
     Connect = 2,
     /// `address`; `bytes` may be `SHARES`. Answered by [`Event::Opened`].
     BindUdp = 3,

@@ -99,52 +99,57 @@ pub(crate) fn patience(value: &[u8]) -> Option<Duration> {
     (!patience.is_zero()).then_some(patience)
 }
 
-/// SO_SNDBUF of a TCP socket whose program has not set it (`net.ipv4.tcp_wmem`), in bytes.
-pub(crate) fn usual_send_bytes() -> Option<u32> {
-    static USUAL: OnceLock<Option<u32>> = OnceLock::new();
-    *USUAL.get_or_init(|| {
+/// SO_SNDBUF, or SO_RCVBUF, of a TCP socket whose program has not set it (`net.ipv4.tcp_wmem` and
+/// `net.ipv4.tcp_rmem`), in bytes.
+pub(crate) fn usual_bytes(name: i32) -> Option<u32> {
+    static USUAL: OnceLock<[Option<u32>; 2]> = OnceLock::new();
+    let [sending, receiving] = USUAL.get_or_init(|| {
         let flags = SocketFlags::CLOEXEC;
         let kind = SocketType::STREAM;
-        let made = rustix::net::socket_with(AddressFamily::INET, kind, flags, None).ok()?;
-        let value = socket_option::get(made.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, 4).ok()?;
-        value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
-    })
-}
-
-/// Lets the near end of a session's pair hold half of what the program allows, as SO_SNDBUF
-/// reports it; the stack holds the other half.
-pub(crate) fn limit_sending(near: BorrowedFd<'_>, send_bytes: u32) {
-    // The kernel doubles the value, and has a least one.
-    let value = (send_bytes / 4).to_ne_bytes();
-    socket_option::set(near, libc::SOL_SOCKET, libc::SO_SNDBUF, &value).ok();
-}
-
-/// Writes to the pair until its near end is no longer writable, which holds until there is a
-/// session; returns the number of bytes.
-pub(crate) fn fill(near: &OwnedFd) -> Result<usize, Errno> {
-    let bytes = [0; FILL_BYTES];
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let mut filled = 0;
-    // The kernel counts memory, not bytes, and its limits can be changed: it is asked each time.
-    for _ in 0..FILLS_MAX {
-        match rustix::net::send(near, &bytes, flags) {
-            Ok(count) => filled += count,
-            Err(Errno::AGAIN) => break,
-            Err(error) => return Err(error),
-        }
-        if !is_writable(near) {
-            break;
-        }
+        let made = rustix::net::socket_with(AddressFamily::INET, kind, flags, None).ok();
+        [libc::SO_SNDBUF, libc::SO_RCVBUF]
+            .map(|name| number(made.as_ref()?, libc::SOL_SOCKET, name))
+    });
+    match name {
+        libc::SO_RCVBUF => *receiving,
+        _ => *sending,
     }
-    Ok(filled)
 }
 
-fn is_writable(file: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(file, PollFlags::OUT)];
-    let none = rustix::time::Timespec::default();
-    rustix::event::poll(&mut polled, Some(&none)).is_ok()
-        && polled[0].revents().contains(PollFlags::OUT)
+/// The number that is an option's value.
+fn number(file: &OwnedFd, level: i32, name: i32) -> Option<u32> {
+    let value = socket_option::get(file.as_fd(), level, name, 4).ok()?;
+    value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-const FILL_BYTES: usize = 64 << 10;
-const FILLS_MAX: usize = 256;
+/// The largest window of a session, by SO_RCVBUF as the kernel reports it and by TCP_WINDOW_CLAMP;
+/// none if the program has set neither. As in the kernel, that is half of the buffer, of which
+/// the other half is overhead.
+pub(crate) fn window_of(receive_bytes: Option<u32>, clamp: Option<u32>) -> Option<u32> {
+    let half = receive_bytes.map(|bytes| bytes / 2);
+    // Zero is no clamp.
+    let clamp = clamp.filter(|clamp| *clamp > 0);
+    let window = half.into_iter().chain(clamp).min()?;
+    Some(window.clamp(WINDOW_MIN, WINDOW_MAX))
+}
+
+/// The same of a socket that the program has opened, and that is not connected yet.
+pub(crate) fn window_set(kernel: &OwnedFd) -> Option<u32> {
+    let bytes = number(kernel, libc::SOL_SOCKET, libc::SO_RCVBUF);
+    let bytes = bytes.filter(|bytes| Some(*bytes) != usual_bytes(libc::SO_RCVBUF));
+    let clamp = number(kernel, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP);
+    window_of(bytes, clamp)
+}
+
+/// Lets an end of a session's pair hold half of what the program allows: the near end of
+/// SO_SNDBUF as it is reported, of which the stack holds the other half; the far end of two
+/// windows, for what the program has not read.
+pub(crate) fn limit_sending(end: BorrowedFd<'_>, bytes: u32) {
+    // The kernel doubles the value, and has a least one.
+    let value = (bytes / 4).to_ne_bytes();
+    socket_option::set(end, libc::SOL_SOCKET, libc::SO_SNDBUF, &value).ok();
+}
+
+/// The least and the largest receive buffer of the stack, in bytes.
+const WINDOW_MIN: u32 = 4096;
+const WINDOW_MAX: u32 = 8 << 20;

@@ -49,8 +49,10 @@ pub(crate) struct Socket {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) state: State,
     pub(crate) holder: Holder,
-    /// SO_SNDBUF, in bytes, if the program has set it ([`Self::set_send_bytes`]).
+    /// SO_SNDBUF, in bytes, if the program has set it ([`Self::set_bytes`]).
     pub(crate) send_bytes: Option<u32>,
+    /// The largest window of its session, in bytes, if the program limits it ([`Self::window`]).
+    pub(crate) window_max: Option<u32>,
     /// SO_LINGER with a time of zero: close resets the connection.
     pub(crate) resets_on_close: bool,
     /// SO_LINGER with another time.
@@ -303,6 +305,7 @@ impl Socket {
             state,
             holder: Holder::UNKNOWN,
             send_bytes: None,
+            window_max: None,
             resets_on_close: false,
             lingers: None,
             ring_place: None,
@@ -333,17 +336,32 @@ impl Socket {
         value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
     }
 
-    /// SO_SNDBUF as the kernel reports it (socket(7)).
-    pub(crate) fn kept_send_bytes(&self) -> Option<u32> {
-        let value = self.option(libc::SOL_SOCKET, libc::SO_SNDBUF, 4).ok()?;
-        value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    /// SO_SNDBUF or SO_RCVBUF as the kernel reports it (socket(7)).
+    pub(crate) fn kept_bytes(&self, name: i32) -> Option<u32> {
+        self.number(libc::SOL_SOCKET, name)
     }
 
     /// The same, if the program has set it before the socket was taken from the kernel: to another
     /// value than the usual one.
-    pub(crate) fn set_send_bytes(&self) -> Option<u32> {
-        let usual = files::usual_send_bytes();
-        self.kept_send_bytes().filter(|bytes| Some(*bytes) != usual)
+    pub(crate) fn set_bytes(&self, name: i32) -> Option<u32> {
+        let usual = files::usual_bytes(name);
+        self.kept_bytes(name).filter(|bytes| Some(*bytes) != usual)
+    }
+
+    /// The largest window that SO_RCVBUF and TCP_WINDOW_CLAMP allow its session. `is_set`: the
+    /// program has just set SO_RCVBUF, so that the usual value counts, too.
+    pub(crate) fn window(&self, is_set: bool) -> Option<u32> {
+        let bytes = match is_set {
+            true => self.kept_bytes(libc::SO_RCVBUF),
+            false => self.set_bytes(libc::SO_RCVBUF),
+        };
+        let clamp = self.number(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP);
+        files::window_of(bytes, clamp)
+    }
+
+    fn number(&self, level: i32, name: i32) -> Option<u32> {
+        let value = self.option(level, name, 4).ok()?;
+        value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
     }
 
     /// Pending requests to the stack.

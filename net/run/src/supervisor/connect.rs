@@ -40,7 +40,8 @@ impl Parts {
             holder: Holder::of(caller, self.at.number),
             ..Socket::new(Transport::Tcp, self.kernel, ends.local, state)
         };
-        socket.send_bytes = socket.set_send_bytes();
+        socket.send_bytes = socket.set_bytes(libc::SO_SNDBUF);
+        socket.window_max = socket.window(false);
         socket
     }
 }
@@ -150,7 +151,8 @@ impl Supervisor {
             holder: Holder::of(caller, number),
             ..Socket::new(Transport::Tcp, opened.file, local, State::Bound)
         };
-        socket.send_bytes = socket.set_send_bytes();
+        socket.send_bytes = socket.set_bytes(libc::SO_SNDBUF);
+        socket.window_max = socket.window(false);
         let claim = socket.claim(false);
         if !table.take_port(inode, Transport::Tcp, port, claim) {
             return Err(Errno::ADDRINUSE);

@@ -7,7 +7,7 @@ use super::listeners::Listeners;
 use super::{Reply, Supervisor, ZERO, errno_of};
 use crate::caller::Caller;
 use crate::ports::Transport;
-use crate::socket::files::{fill, inode_of, limit_sending, pair, set_nonblocking};
+use crate::socket::files::{fill, inode_of, limit_sending, pair, set_nonblocking, window_set};
 use crate::socket::{AtStack, Connecting, Head, Joined, Report, State, Stream};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -173,7 +173,9 @@ impl Supervisor {
     ) -> Result<Reply, Errno> {
         Listeners::look_at_port(&mut self.table, peer);
         let engine = &mut self.table.engine;
-        let opening = engine.begin_connect(parts.bound.port(), peer)?;
+        // The SYN already announces the window.
+        let window = window_set(&parts.kernel);
+        let opening = engine.begin_connect(parts.bound.port(), peer, window)?;
         let made = self.join_opening(caller, peer, opening, parts);
         if made.is_err() {
             self.table.engine.cancel(opening);
@@ -204,6 +206,9 @@ impl Supervisor {
         let mut socket = parts.socket(caller, Route { local, peer }, Some(far), state(0));
         if let Some(bytes) = socket.send_bytes {
             limit_sending(near.as_fd(), bytes);
+        }
+        if let (Some(window), Some(far)) = (socket.window_max, &socket.far) {
+            limit_sending(far.as_fd(), 2 * window);
         }
         if at.flags.is_nonblocking {
             // A program that polls for the end of connect(2) must not find the pair writable

@@ -149,13 +149,18 @@ impl Engine {
     }
 
     /// Requests a session for the program's socket with this inode, which the caller makes known by
-    /// [`Self::await_answer`].
+    /// [`Self::await_answer`]. `window` is the largest that the peer is to know, if it is limited.
     ///
     /// # Errors
     /// `ENETDOWN`: the engine is gone. The stack's.
-    pub(super) fn begin_connect(&mut self, port: u16, peer: SocketAddr) -> Result<Opening, Errno> {
+    pub(super) fn begin_connect(
+        &mut self,
+        port: u16,
+        peer: SocketAddr,
+        window: Option<u32>,
+    ) -> Result<Opening, Errno> {
         let client = self.client.as_mut().ok_or(Errno::NETDOWN)?;
-        let begun = client.begin_connect(port, peer);
+        let begun = client.begin_connect(port, peer, window);
         begun.map_err(|error| errno_of(&error))
     }
 
@@ -392,7 +397,8 @@ mod tests {
         assert_eq!(asked, Err(Errno::NETDOWN));
         assert!(of.asked.is_none());
         let peer = "10.0.0.1:80".parse().unwrap();
-        assert_eq!(engine.begin_connect(0, peer).err(), Some(Errno::NETDOWN));
+        let begun = engine.begin_connect(0, peer, None);
+        assert_eq!(begun.err(), Some(Errno::NETDOWN));
         assert!(engine.next_answer().is_none() && engine.lose().is_empty());
         assert!(!engine.is_lost());
         assert_eq!(engine.take_asked(&mut of), Ok(Vec::new()));

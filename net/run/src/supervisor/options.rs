@@ -147,13 +147,24 @@ impl Table {
             return Ok(PROCEED);
         }
         set(socket, level, name, &value)?;
-        if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF) {
-            socket.send_bytes = socket.kept_send_bytes();
+        let name = plain(level, name);
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => socket.send_bytes = socket.kept_bytes(name),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => socket.window_max = socket.window(true),
+            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => {
+                socket.window_max = socket.window(false);
+            }
+            _ => {}
         }
         // Of a session of the stack, which holds a part of the bytes itself.
         let is_stacks = matches!(socket.state, State::Open(_) | State::Connecting(_));
         let bytes = socket.send_bytes.filter(|_| is_stacks);
         let near = bytes.and_then(|bytes| Some((caller.fetch(descriptor).ok()?, bytes)));
+        if let (Some(window), Some(far)) = (socket.window_max, &socket.far)
+            && is_stacks
+        {
+            limit_sending(far.as_fd(), 2 * window);
+        }
         if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
             let now = resets(&value);
             socket.lingers = linger_time(&value);
@@ -194,13 +205,14 @@ impl Table {
                 self.pass_option_on(inode, level, name, &value);
             }
         }
-        self.pass_send_bytes_on(inode);
+        self.pass_buffers_on(inode);
         self.take_linger(inode);
     }
 
-    /// Passes SO_SNDBUF to the stack if the program has set it.
-    pub(super) fn pass_send_bytes_on(&mut self, inode: u64) {
+    /// Passes SO_SNDBUF and SO_RCVBUF to the stack if the program has set them.
+    pub(super) fn pass_buffers_on(&mut self, inode: u64) {
         self.pass_option_on(inode, libc::SOL_SOCKET, libc::SO_SNDBUF, &[]);
+        self.pass_option_on(inode, libc::SOL_SOCKET, libc::SO_RCVBUF, &[]);
     }
 
     /// Applies SO_LINGER of zero that was set before the session existed; true if it was.
@@ -269,6 +281,10 @@ fn option_of_stack(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Opti
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
             SocketOption::SendBytes((socket.send_bytes? / 2).max(SEND_BYTES_MIN))
         }
+        // The pair holds more, and the engine's chunks: of this, the peer knows.
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) | (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => {
+            SocketOption::ReceiveBytes(socket.window_max?)
+        }
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             SocketOption::UserTimeoutMs(number.cast_unsigned())
         }
@@ -308,29 +324,40 @@ fn keeps_alive(socket: &Socket) -> bool {
 
 /// Sets an option of one socket, even if others share the kernel's socket.
 fn set(socket: &mut Socket, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
-    let before = if socket.owns_kernel {
-        None
-    } else {
-        Some(socket_option::get(
-            socket.kernel.as_fd(),
-            level,
-            name,
-            OPTION_BYTES_MAX,
-        ))
-    };
-    socket_option::set(socket.kernel.as_fd(), level, name, value)?;
-    if let Some(before) = before {
-        let kernel = socket.kernel.as_fd();
-        let now = socket_option::get(kernel, level, name, OPTION_BYTES_MAX);
-        if let Ok(before) = before {
-            // Restores the listener's own value.
-            socket_option::set(kernel, level, name, &before).ok();
-        }
-        if let Ok(now) = now {
-            socket.keep_option(level, name, now);
-        }
+    let kernel = socket.kernel.as_fd();
+    if socket.owns_kernel {
+        return socket_option::set(kernel, level, name, value);
+    }
+    let kept = plain(level, name);
+    let before = socket_option::get(kernel, level, kept, OPTION_BYTES_MAX);
+    socket_option::set(kernel, level, name, value)?;
+    let now = socket_option::get(kernel, level, kept, OPTION_BYTES_MAX);
+    if let Ok(before) = before {
+        // Restores the listener's own value.
+        socket_option::set(kernel, level, kept, &settable(level, kept, before)).ok();
+    }
+    if let Ok(now) = now {
+        socket.keep_option(level, kept, now);
     }
     Ok(())
+}
+
+/// The option by which the kernel reports what another one has set.
+fn plain(level: i32, name: i32) -> i32 {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE) => libc::SO_SNDBUF,
+        (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE) => libc::SO_RCVBUF,
+        _ => name,
+    }
+}
+
+/// The value to set for the one that the kernel reports: it doubles the sizes of buffers.
+fn settable(level: i32, name: i32, reported: Vec<u8>) -> Vec<u8> {
+    let is_size = level == libc::SOL_SOCKET && [libc::SO_SNDBUF, libc::SO_RCVBUF].contains(&name);
+    match reported.first_chunk() {
+        Some(bytes) if is_size => (i32::from_ne_bytes(*bytes) / 2).to_ne_bytes().to_vec(),
+        _ => reported,
+    }
 }
 
 /// True if this value of SO_LINGER makes close send a reset: on, with a time of zero.

@@ -280,14 +280,6 @@ fn sockets_of_the_stack_share_ports() {
 #[test]
 fn what_a_program_may_have_sent_follows_its_send_buffer() {
     let program = "\
-         def filled(sock):\n\
-         \x20   sock.setblocking(False)\n\
-         \x20   sent, end = 0, time.monotonic() + 30\n\
-         \x20   while time.monotonic() < end:\n\
-         \x20       done = outcome(sock.send, b'x' * 4096)\n\
-         \x20       if isinstance(done, int): sent += done\n\
-         \x20       elif not select.select([], [sock], [], .5)[1]: break\n\
-         \x20   return sent\n\
          sizes, times = (4096, 50_000), ('listener', 'before', 'after')\n\
          HOST = V4 if V4 == '127.0.0.1' else '10.91.9.1'\n\
          for bytes, when in itertools.product(sizes, times):\n\
@@ -313,12 +305,64 @@ fn what_a_program_may_have_sent_follows_its_send_buffer() {
          \x20   reader.settimeout(30)\n\
          \x20   say(len(receive(reader, sent)) == sent, polled_until(sender, 'OUT'))\n\
          \x20   client.close(); accepted.close()\n";
-    let program = format!("import itertools\n{program}");
+    let program = format!("{FILLED}{program}");
     assert_eq!(
         lines_over_stack("send_buffer", &program),
         lines_on_kernel("send_buffer", &program)
     );
 }
+
+/// SO_RCVBUF bounds what a peer can have sent to a program that does not read, on the stack as in
+/// the kernel, whichever socket has it and since when.
+#[test]
+fn what_a_peer_may_have_sent_follows_the_receive_buffer() {
+    let program = "\
+         sizes, times = (4096, 50_000), ('listener', 'before', 'after')\n\
+         HOST = V4 if V4 == '127.0.0.1' else '10.91.9.1'\n\
+         for bytes, when in itertools.product(sizes, times):\n\
+         \x20   limit = lambda it: it.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, bytes)\n\
+         \x20   small = lambda it: it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)\n\
+         \x20   # The writer is the kernel's.\n\
+         \x20   with socket.socket() as server:\n\
+         \x20       if when == 'listener': limit(server)\n\
+         \x20       else: small(server)\n\
+         \x20       server.bind((V4 if when == 'listener' else HOST, 0)); server.listen()\n\
+         \x20       client = socket.socket()\n\
+         \x20       if when == 'listener': client.bind((HOST, 0)); small(client)\n\
+         \x20       if when == 'before': limit(client)\n\
+         \x20       client.connect(server.getsockname())\n\
+         \x20       accepted, _ = server.accept()\n\
+         \x20   ends = (client, accepted) if when == 'listener' else (accepted, client)\n\
+         \x20   writer, reader = ends\n\
+         \x20   reader.settimeout(30)\n\
+         \x20   if when == 'after':\n\
+         \x20       limit(reader)\n\
+         \x20       # The window that the writer knew before is not taken back: it is used up.\n\
+         \x20       receive(reader, filled(writer))\n\
+         \x20   said = reader.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)\n\
+         \x20   sent = filled(writer)\n\
+         \x20   follows = bytes / 2 < sent < 3 * bytes + 300_000\n\
+         \x20   say(bytes, when, said == 2 * bytes, follows or sent)\n\
+         \x20   say(len(receive(reader, sent)) == sent, polled_until(writer, 'OUT'))\n\
+         \x20   client.close(); accepted.close()\n";
+    let program = format!("{FILLED}{program}");
+    assert_eq!(
+        lines_over_stack("receive_buffer", &program),
+        lines_on_kernel("receive_buffer", &program)
+    );
+}
+
+/// A function of programs that writes until there is no room for half a second.
+const FILLED: &str = "\
+    import itertools\n\
+    def filled(sock):\n\
+    \x20   sock.setblocking(False)\n\
+    \x20   sent, end = 0, time.monotonic() + 30\n\
+    \x20   while time.monotonic() < end:\n\
+    \x20       done = outcome(sock.send, b'x' * 4096)\n\
+    \x20       if isinstance(done, int): sent += done\n\
+    \x20       elif not select.select([], [sock], [], .5)[1]: break\n\
+    \x20   return sent\n";
 
 /// close(2) with a time in SO_LINGER waits until all is acknowledged, or the time is over, on
 /// nonblocking sockets, too; what is left arrives after that.

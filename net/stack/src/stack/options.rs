@@ -29,7 +29,8 @@ pub enum SessionOption {
     /// addition to its own, and a write that begins below the bound completes its super-segment.
     SendMemory(u32),
     /// Bytes that may be received and not yet read, 4,096 to 8 MiB. On a listener, or before the
-    /// SYN is sent: also determines the window scale. Later: can only be raised.
+    /// SYN is sent: also determines the window scale. Later, a smaller value counts once the peer
+    /// has used the window that it knows of.
     ReceiveBytes(u32),
     /// Largest segment in both directions (TCP_MAXSEG), 88 to 32,767 bytes. Applies to sessions
     /// whose SYN was not sent yet.
@@ -139,8 +140,9 @@ impl Session<'_> {
             }
             SessionOption::SegmentBytesMax(bytes) => self.cold.mss_max = bytes,
             SessionOption::ReceiveBytes(bytes) => {
-                // RFC 9293 section 3.8.6: an advertised window is never shrunk.
-                self.path.receive_bytes = self.path.receive_bytes.max(bytes);
+                // RFC 9293 section 3.8.6: an advertised window is never shrunk. Its edge does not
+                // move back; with a smaller buffer, as in Linux, it stays for a while.
+                self.path.receive_bytes = bytes;
             }
             SessionOption::Congestion(algorithm) => {
                 if self.cold.congestion.algorithm() != algorithm {

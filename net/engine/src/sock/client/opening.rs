@@ -26,6 +26,16 @@ pub enum Sharing {
     WithUser,
 }
 
+impl Sharing {
+    /// The word of a request that has it.
+    fn word(self) -> u32 {
+        match self {
+            Self::Alone => 0,
+            Self::WithUser => SHARES,
+        }
+    }
+}
+
 /// All pending openings.
 #[derive(Debug, Default)]
 pub(super) struct Openings {
@@ -51,15 +61,22 @@ impl Client {
         backlog: u32,
         sharing: Sharing,
     ) -> Result<Opening, ClientError> {
-        self.begin(Request::Listen, local, backlog, sharing)
+        self.begin(Request::Listen, local, backlog, sharing.word())
     }
 
-    /// As [`Client::connect_from`], without waiting for the engine.
+    /// As [`Client::connect_from`], without waiting for the engine. `receive_bytes` is the receive
+    /// buffer, which the SYN announces already; none for the stack's.
     ///
     /// # Errors
     /// Lost.
-    pub fn begin_connect(&mut self, port: u16, peer: SocketAddr) -> Result<Opening, ClientError> {
-        self.begin(Request::Connect, peer, port.into(), Sharing::Alone)
+    pub fn begin_connect(
+        &mut self,
+        port: u16,
+        peer: SocketAddr,
+        receive_bytes: Option<u32>,
+    ) -> Result<Opening, ClientError> {
+        let bytes = receive_bytes.unwrap_or(0);
+        self.begin(Request::Connect, peer, port.into(), bytes)
     }
 
     /// As [`Client::bind_udp`], without waiting for the engine.
@@ -71,7 +88,7 @@ impl Client {
         local: SocketAddr,
         sharing: Sharing,
     ) -> Result<Opening, ClientError> {
-        self.begin(Request::BindUdp, local, 0, sharing)
+        self.begin(Request::BindUdp, local, 0, sharing.word())
     }
 
     /// The engine's next answer to an opening.
@@ -102,16 +119,13 @@ impl Client {
         request: Request,
         address: SocketAddr,
         argument: u32,
-        sharing: Sharing,
+        bytes: u32,
     ) -> Result<Opening, ClientError> {
         let tag = self.next_tag();
         let entry = Entry {
             tag,
             argument,
-            bytes: match sharing {
-                Sharing::Alone => 0,
-                Sharing::WithUser => SHARES,
-            },
+            bytes,
             ..Entry::default()
         };
         let begun = Begun {

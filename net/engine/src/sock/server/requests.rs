@@ -30,6 +30,14 @@ impl Process {
                     Ok(port) => round.stack.connect(entry.socket_address(), port),
                     Err(_) => Err(SocketError::Invalid),
                 };
+                if let Ok(session) = opened
+                    && entry.bytes != 0
+                {
+                    // Before the SYN is sent, which has the window and its scale. A value outside
+                    // the range leaves the stack's.
+                    let option = SocketOption::ReceiveBytes(entry.bytes);
+                    round.stack.set(session, option).ok();
+                }
                 self.opened(entry, opened, Kind::Session, round)
             }
             Request::BindUdp => {

@@ -172,7 +172,7 @@ impl Listeners {
             .and_then(|()| table.replace(caller, place, &near));
         let Err(error) = begun else {
             queue::watch_owner(table, caller, listener);
-            table.pass_send_bytes_on(listener);
+            table.pass_buffers_on(listener);
             table.take_linger(listener);
             table.sweeps.hurry();
             return Ok(listener);
@@ -372,6 +372,7 @@ impl Listeners {
             owns_kernel: false,
             peer: Some(peer),
             send_bytes: of.and_then(|of| of.send_bytes),
+            window_max: of.and_then(|of| of.window_max),
             resets_on_close: of.is_some_and(|of| of.resets_on_close),
             lingers: of.and_then(|of| of.lingers),
             ..Socket::new(Transport::Tcp, kernel, local, state)
@@ -426,6 +427,9 @@ fn near_end(
             let (near, far) = pair(is_nonblocking)?;
             if let Some(bytes) = of.send_bytes {
                 limit_sending(near.as_fd(), bytes);
+            }
+            if let Some(window) = of.window_max {
+                limit_sending(far.as_fd(), 2 * window);
             }
             Ok((near, Some(far)))
         }

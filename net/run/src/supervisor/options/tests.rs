@@ -70,10 +70,49 @@ fn the_stack_gets_the_options_that_it_has() {
     ] {
         assert_eq!(option(level, name, 1), None, "{level} {name}");
     }
+    // SO_RCVBUF and TCP_WINDOW_CLAMP are passed as the window that they allow.
+    assert_eq!(option(libc::SOL_SOCKET, libc::SO_RCVBUF, 1), None);
     // A value that is too short for a number counts as zero, as long as the kernel took it.
     assert_eq!(
         option_of_stack(&socket, tcp, libc::TCP_NODELAY, &[1]),
         Some(SocketOption::NoDelay(false))
+    );
+}
+
+#[test]
+fn the_window_follows_the_receive_buffer_and_its_clamp() {
+    let mut of = socket(State::Bound);
+    let (all, tcp) = (libc::SOL_SOCKET, libc::IPPROTO_TCP);
+    let number = |value: i32| value.to_ne_bytes();
+    assert_eq!(of.window(false), None);
+    set(&mut of, all, libc::SO_RCVBUF, &number(20_000)).unwrap();
+    assert_eq!(of.window(false), Some(20_000));
+    set(&mut of, tcp, libc::TCP_WINDOW_CLAMP, &number(9_000)).unwrap();
+    assert_eq!(of.window(true), Some(9_000));
+    // The stack's least.
+    set(&mut of, all, libc::SO_RCVBUF, &number(1)).unwrap();
+    of.window_max = of.window(true);
+    let value = |name| option_of_stack(&of, all, name, &number(1));
+    let least = SocketOption::ReceiveBytes(4096);
+    assert_eq!(value(libc::SO_RCVBUF), Some(least));
+}
+
+#[test]
+fn a_buffer_of_a_shared_kernel_socket_is_restored_to_what_it_was() {
+    let mut of = socket(State::Joined(Joined::new(Report::Made)));
+    let level = libc::SOL_SOCKET;
+    let number = |value: i32| value.to_ne_bytes();
+    set(&mut of, level, libc::SO_RCVBUF, &number(10_000)).unwrap();
+    of.owns_kernel = false;
+    set(&mut of, level, libc::SO_RCVBUF, &number(30_000)).unwrap();
+    let kernel = socket_option::get(of.kernel.as_fd(), level, libc::SO_RCVBUF, 4);
+    assert_eq!(kernel.unwrap(), number(20_000));
+    assert_eq!(of.kept_bytes(libc::SO_RCVBUF), Some(60_000));
+    assert_eq!(plain(level, libc::SO_RCVBUFFORCE), libc::SO_RCVBUF);
+    assert_eq!(plain(level, libc::SO_SNDBUFFORCE), libc::SO_SNDBUF);
+    assert_eq!(
+        plain(libc::IPPROTO_TCP, libc::SO_RCVBUFFORCE),
+        libc::SO_RCVBUFFORCE
     );
 }
 

@@ -253,6 +253,9 @@ impl Streams {
                     if let Some(bytes) = socket.send_bytes {
                         limit_accepted(far, socket.holder, bytes);
                     }
+                    if let Some(window) = socket.window_max {
+                        limit_sending(far.as_fd(), 2 * window);
+                    }
                     client.give_buffer_back(buffer);
                     continue;
                 }

@@ -33,8 +33,8 @@ impl Streams {
             rings::GROW => {
                 let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
                 let socket = table.sockets.get_mut(&inode);
-                // Large rings hold more than a program allows that has set SO_SNDBUF.
-                let socket = socket.filter(|it| it.send_bytes.is_none());
+                // Large rings hold more than a program allows that has set SO_SNDBUF or SO_RCVBUF.
+                let socket = socket.filter(|it| it.send_bytes.or(it.window_max).is_none());
                 let Some(State::Open(stream)) = socket.map(|it| &mut it.state) else {
                     return Err(Errno::OPNOTSUPP);
                 };
@@ -79,7 +79,9 @@ impl Streams {
         // Bytes that the program wrote to the pair precede those it will write to the rings.
         self.take_from_program(table, inode);
         let socket = table.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
-        if socket.send_bytes.is_some_and(|bytes| bytes < RINGS_FROM) {
+        let receive_bytes = socket.window_max.map(|window| 2 * window);
+        let mut allowed = socket.send_bytes.into_iter().chain(receive_bytes);
+        if allowed.any(|bytes| bytes < RINGS_FROM) {
             // A ring would hold more than the program allows.
             return Err(Errno::OPNOTSUPP);
         }
@@ -189,5 +191,5 @@ fn bar(table: &mut Table, inode: u64) {
     }
 }
 
-/// SO_SNDBUF from which on rings hold no more than the pair, in bytes.
+/// SO_SNDBUF and SO_RCVBUF from which on rings hold no more than the pair, in bytes.
 const RINGS_FROM: u32 = 128 << 10;

@@ -70,6 +70,44 @@ fn rfc_9293_3_8_6_3_small_segments_are_acknowledged_when_they_fill_two() {
     }
 }
 
+/// As in Linux: a smaller receive buffer (SO_RCVBUF) takes back nothing of the window that the peer
+/// knows, which ends where it ended before; from then on it is no larger than the buffer.
+#[test]
+fn rfc_9293_3_8_6_a_smaller_receive_buffer_takes_no_window_back() {
+    let mut peer = Peer::new(|config| config.receive_bytes = 60_000);
+    let id = peer.open(&PLAIN);
+    peer.take();
+    let edge = peer.sequence + 60_000;
+    let option = SessionOption::ReceiveBytes(8000);
+    peer.stack.set_option(id, option).expect("in range");
+    for _ in 0..60 {
+        peer.data(&[1; 1000]);
+        for answer in peer.take() {
+            let end = answer.acknowledgment + u32::from(answer.window);
+            assert_eq!(end, edge);
+        }
+    }
+    let mut bytes = vec![0; 60_000];
+    assert_eq!(peer.stack.read(id, &mut bytes).expect("open"), 60_000);
+    peer.flush();
+    let update = peer.take().pop().expect("an update");
+    assert_eq!(update.window, 8000);
+}
+
+/// SO_RCVBUF of a listener, which its sessions have from the answer to the SYN on.
+#[test]
+fn the_receive_buffer_of_a_listener_limits_the_windows_of_its_sessions() {
+    let mut peer = Peer::new(|_| {});
+    let listener = peer.listen();
+    let option = SessionOption::ReceiveBytes(5000);
+    let set = peer.stack.set_listener_option(listener, option);
+    set.expect("in range");
+    peer.open_at(listener, &PLAIN);
+    peer.data(&[1; 1000]);
+    let answer = peer.take().pop().expect("an acknowledgment");
+    assert_eq!(answer.window, 4000);
+}
+
 /// Not at the first byte of room, or each acknowledgment would wake it.
 #[test]
 fn a_writer_is_woken_where_a_third_of_its_ring_is_free() {
