@@ -74,6 +74,9 @@ impl From<ClientError> for Errno {
                 SocketError::NotOpen => libc::ENOTCONN,
                 SocketError::TooLong => libc::EMSGSIZE,
                 SocketError::Invalid => libc::EINVAL,
+                SocketError::NetworkUnreachable => libc::ENETUNREACH,
+                SocketError::Prohibited => libc::EACCES,
+                SocketError::NoProtocol => libc::ENOPROTOOPT,
                 _ => libc::EIO,
             },
             // Lost, and whatever else ends an attachment.

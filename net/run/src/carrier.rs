@@ -13,7 +13,7 @@
 //! Must stay true: no duplicate of a program's socket is kept longer than a call waits for it, so
 //! that its port becomes free when the last program closes it; the number of senders is bounded.
 
-use crate::control::Marks;
+use crate::control::{Faults, Marks};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sidecore_sys::{message, socket_option};
@@ -38,6 +38,8 @@ pub(crate) struct Carrier {
     pub(crate) represents: Option<Way>,
     /// The first parts of a datagram with an address.
     pub(crate) corked: Option<Corked>,
+    /// ICMP errors about its datagrams.
+    pub(crate) faults: Faults,
 }
 
 impl Carrier {
@@ -58,6 +60,7 @@ impl Carrier {
             habits: None,
             represents: None,
             corked: None,
+            faults: Faults::default(),
         })
     }
 

@@ -1,9 +1,13 @@
 //! Control messages of datagrams (ip(7), ipv6(7), cmsg(3)), as programs write and read them.
 //!
 //! The kernel makes and checks them on a program's own socket. This module handles only addresses
-//! that the kernel does not have. Must stay true: any bytes can be parsed. Pure.
+//! that the kernel does not have, and ICMP errors that it has not received. Must stay true: any
+//! bytes can be parsed. Pure.
 
+use rustix::io::Errno;
+use sidecore_net::IcmpError;
 use sidecore_sys::control_message::{ControlMessage, ControlMessages, HEADER_BYTES};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The metadata of a datagram in addition to payload and addresses; none: the system's default.
@@ -139,40 +143,149 @@ pub fn set_destination(control: &mut [u8], to: IpAddr) {
     }
 }
 
-/// Replaces the offender in control messages of the error queue, which the kernel made for an
-/// address of its loopback: the destination itself has refused the datagram.
-pub(crate) fn set_offender(control: &mut [u8], peer: IpAddr) {
+/// Writes an ICMP error into control messages of the error queue (`struct sock_extended_err`),
+/// which the kernel made for a refusal by an address of its loopback, unless they were truncated.
+pub(crate) fn set_error(control: &mut [u8], error: &IcmpError) {
+    let (errno, _) = errno_of(error);
+    let origin = match error.from {
+        IpAddr::V4(_) => SO_EE_ORIGIN_ICMP,
+        IpAddr::V6(_) => SO_EE_ORIGIN_ICMP6,
+    };
     let blocks: Vec<ControlMessage> = ControlMessages::new(control).collect();
     for block in blocks {
+        let (level, kind) = (block.level, block.kind);
         let value = &mut control[block.value];
-        match (block.level, block.kind) {
-            (libc::IPPROTO_IP, libc::IP_RECVERR) => {
-                if let (IpAddr::V4(ip), Some(place)) = (peer, value.get_mut(20..24)) {
-                    place.copy_from_slice(&ip.octets());
-                }
+        // The offender's address follows the error's 16 bytes, as `sockaddr_in` or `sockaddr_in6`.
+        let (at, offender) = match (level, kind, error.from) {
+            (libc::IPPROTO_IP, libc::IP_RECVERR, IpAddr::V4(ip)) => (20, ip.octets().to_vec()),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, IpAddr::V4(ip)) => {
+                (24, ip.to_ipv6_mapped().octets().to_vec())
             }
-            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
-                let ip = match peer {
-                    IpAddr::V4(ip) => {
-                        // "Port unreachable" of ICMP in place of ICMPv6's.
-                        if let Some(place) = value.get_mut(4..7) {
-                            place.copy_from_slice(&[SO_EE_ORIGIN_ICMP, 3, 3]);
-                        }
-                        ip.to_ipv6_mapped()
-                    }
-                    IpAddr::V6(ip) => ip,
-                };
-                if let Some(place) = value.get_mut(24..40) {
-                    place.copy_from_slice(&ip.octets());
-                }
-            }
-            _ => {}
-        }
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, IpAddr::V6(ip)) => (24, ip.octets().to_vec()),
+            _ => continue,
+        };
+        let Some(place) = value.get_mut(at..at + offender.len()) else {
+            continue;
+        };
+        place.copy_from_slice(&offender);
+        value[..4].copy_from_slice(&errno.raw_os_error().to_ne_bytes());
+        value[4..7].copy_from_slice(&[origin, error.kind, error.code]);
+        value[8..12].copy_from_slice(&error.info.to_ne_bytes());
     }
 }
 
+/// The error number of an ICMP error, and true if a socket with a peer gets it without asking for
+/// errors, as the kernel's `icmp_err_convert` and `icmpv6_err_convert` have it.
+pub(crate) fn errno_of(error: &IcmpError) -> (Errno, bool) {
+    match (error.from, error.kind, error.code) {
+        (IpAddr::V4(_), 3, 0 | 11) => (Errno::NETUNREACH, false),
+        (IpAddr::V4(_), 3, 2) => (Errno::NOPROTOOPT, true),
+        (IpAddr::V4(_), 3, 3) => (Errno::CONNREFUSED, true),
+        (IpAddr::V4(_), 3, 4) => (Errno::MSGSIZE, true),
+        (IpAddr::V4(_), 3, 5) => (Errno::OPNOTSUPP, false),
+        (IpAddr::V4(_), 3, 6 | 9) => (Errno::NETUNREACH, true),
+        (IpAddr::V4(_), 3, 7) => (Errno::HOSTDOWN, true),
+        (IpAddr::V4(_), 3, 8) => (Errno::NONET, true),
+        (IpAddr::V4(_), 3, 10 | 13..=15) => (Errno::HOSTUNREACH, true),
+        (IpAddr::V4(_), 12, _) => (Errno::PROTO, true),
+        (IpAddr::V6(_), 1, 0) => (Errno::NETUNREACH, false),
+        (IpAddr::V6(_), 1, 1 | 5 | 6) => (Errno::ACCESS, true),
+        (IpAddr::V6(_), 1, 2 | 3) => (Errno::HOSTUNREACH, false),
+        (IpAddr::V6(_), 1, 4) => (Errno::CONNREFUSED, true),
+        (IpAddr::V6(_), 2, _) => (Errno::MSGSIZE, true),
+        (IpAddr::V6(_), 1 | 4, _) => (Errno::PROTO, true),
+        // Host unreachable, and time exceeded.
+        _ => (Errno::HOSTUNREACH, false),
+    }
+}
+
+/// "Port unreachable" of this destination.
+pub(crate) fn refused_by(ip: IpAddr) -> IcmpError {
+    let (kind, code) = match ip {
+        IpAddr::V4(_) => (3, 3),
+        IpAddr::V6(_) => (1, 4),
+    };
+    IcmpError {
+        kind,
+        code,
+        info: 0,
+        from: ip,
+    }
+}
+
+/// The ICMP errors of one datagram socket that the kernel has reported as refusals.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// Those that its error queue may have, in their order, with the payloads.
+    noted: VecDeque<(Vec<u8>, IcmpError)>,
+    /// The error of the next call, in place of the kernel's ECONNREFUSED.
+    next: Option<Errno>,
+    /// An error of the next call that the kernel does not report any more.
+    held: Option<Errno>,
+}
+
+impl Faults {
+    /// The kernel will report this error about a datagram with this payload.
+    pub(crate) fn note(&mut self, payload: &[u8], error: IcmpError) {
+        if self.noted.len() == FAULTS_MAX {
+            self.noted.pop_front();
+        }
+        self.noted.push_back((payload.to_vec(), error));
+        self.next = Some(errno_of(&error).0);
+        self.held = None;
+    }
+
+    /// The kernel's error was taken: the next call that the supervisor sees has it.
+    pub(crate) fn hold(&mut self) {
+        self.held = self.next.take();
+    }
+
+    /// The error that is held, once.
+    pub(crate) fn take_held(&mut self) -> Option<Errno> {
+        self.held.take()
+    }
+
+    /// The error number in place of the kernel's.
+    pub(crate) fn translate(&mut self, error: Errno) -> Errno {
+        match error {
+            Errno::CONNREFUSED => self.next.take().unwrap_or(error),
+            _ => error,
+        }
+    }
+
+    /// The error that SO_ERROR reports and clears, where the kernel's own is this.
+    pub(crate) fn settle(&mut self, kernel: Option<Errno>) -> Option<Errno> {
+        match kernel {
+            Some(error) => Some(self.translate(error)),
+            None => {
+                // A call that went to the kernel alone has taken it.
+                self.next = None;
+                self.held.take()
+            }
+        }
+    }
+
+    /// True if a call may have an error that is not the kernel's.
+    pub(crate) fn are_pending(&self) -> bool {
+        self.next.is_some() || self.held.is_some()
+    }
+
+    /// The error of an entry of the queue with this payload, of which the end may be cut off.
+    pub(crate) fn take(&mut self, payload: &[u8]) -> Option<IcmpError> {
+        // As in the kernel, an error that was read from the queue is not the next call's.
+        self.held = None;
+        let mut noted = self.noted.iter();
+        let at = noted.position(|(whole, _)| whole.starts_with(payload))?;
+        // Entries of the earlier ones were dropped for want of memory.
+        self.noted.drain(..=at).next_back().map(|(_, error)| error)
+    }
+}
+
+/// Errors of one socket that are kept.
+const FAULTS_MAX: usize = 64;
 /// `include/uapi/linux/errqueue.h`.
 const SO_EE_ORIGIN_ICMP: u8 = 2;
+const SO_EE_ORIGIN_ICMP6: u8 = 3;
 /// `struct in_pktinfo` and `struct in6_pktinfo`.
 const V4_PLACE_BYTES: usize = 12;
 const V6_PLACE_BYTES: usize = 20;
@@ -245,19 +358,97 @@ mod tests {
     }
 
     #[test]
-    fn the_offender_is_set_where_it_is_whole() {
+    fn an_error_is_written_where_there_is_room_for_all_of_it() {
         let mut control = block(libc::IPPROTO_IP, libc::IP_RECVERR, &[1; 32]);
-        set_offender(&mut control, IpAddr::from([10, 0, 0, 2]));
+        let too_big = IcmpError {
+            kind: 3,
+            code: 4,
+            info: 1400,
+            from: IpAddr::from([10, 0, 0, 2]),
+        };
+        set_error(&mut control, &too_big);
+        let errno = libc::EMSGSIZE.to_ne_bytes();
+        assert_eq!(control[16..20], errno);
+        assert_eq!(control[20..24], [2, 3, 4, 1]);
+        assert_eq!(control[24..28], 1400_u32.to_ne_bytes());
         assert_eq!(control[34..42], [1, 1, 10, 0, 0, 2, 1, 1]);
+        // An IPv4 error of an IPv6 socket.
         let mut control = block(libc::IPPROTO_IPV6, libc::IPV6_RECVERR, &[1; 44]);
-        set_offender(&mut control, IpAddr::from([10, 0, 0, 2]));
+        set_error(&mut control, &refused_by(IpAddr::from([10, 0, 0, 2])));
+        assert_eq!(control[16..20], libc::ECONNREFUSED.to_ne_bytes());
         assert_eq!(control[20..24], [2, 3, 3, 1]);
         assert_eq!(
             control[40..57],
             [&[0; 10], &[255, 255, 10, 0, 0, 2, 1][..]].concat()
         );
+        set_error(&mut control, &refused_by(Ipv6Addr::LOCALHOST.into()));
+        assert_eq!(control[20..24], [3, 1, 4, 1]);
         let mut cut = block(libc::IPPROTO_IP, libc::IP_RECVERR, &[1; 22]);
-        set_offender(&mut cut, IpAddr::from([10, 0, 0, 2]));
+        set_error(&mut cut, &too_big);
         assert_eq!(cut[16..38], [1; 22]);
+    }
+
+    #[test]
+    fn errors_have_the_kernels_numbers() {
+        let v4 = IpAddr::from([10, 0, 0, 2]);
+        let v6 = IpAddr::from(Ipv6Addr::LOCALHOST);
+        for (from, kind, code, errno, is_hard) in [
+            (v4, 3, 0, Errno::NETUNREACH, false),
+            (v4, 3, 1, Errno::HOSTUNREACH, false),
+            (v4, 3, 2, Errno::NOPROTOOPT, true),
+            (v4, 3, 13, Errno::HOSTUNREACH, true),
+            (v4, 11, 0, Errno::HOSTUNREACH, false),
+            (v4, 12, 0, Errno::PROTO, true),
+            (v6, 1, 1, Errno::ACCESS, true),
+            (v6, 1, 3, Errno::HOSTUNREACH, false),
+            (v6, 2, 0, Errno::MSGSIZE, true),
+            (v6, 3, 0, Errno::HOSTUNREACH, false),
+            (v6, 4, 1, Errno::PROTO, true),
+        ] {
+            let error = IcmpError {
+                kind,
+                code,
+                info: 0,
+                from,
+            };
+            assert_eq!(errno_of(&error), (errno, is_hard), "{error:?}");
+        }
+        for ip in [v4, v6] {
+            assert_eq!(errno_of(&refused_by(ip)), (Errno::CONNREFUSED, true));
+        }
+    }
+
+    #[test]
+    fn an_error_is_that_of_its_payload_and_of_one_call() {
+        let of = |code| IcmpError {
+            kind: 3,
+            code,
+            info: 0,
+            from: IpAddr::from([10, 0, 0, 2]),
+        };
+        let mut faults = Faults::default();
+        for (payload, code) in [(&b"one"[..], 0), (&b"two"[..], 2), (&b"three"[..], 13)] {
+            faults.note(payload, of(code));
+        }
+        assert!(faults.are_pending());
+        assert_eq!(faults.translate(Errno::AGAIN), Errno::AGAIN);
+        assert_eq!(faults.translate(Errno::CONNREFUSED), Errno::HOSTUNREACH);
+        assert_eq!(faults.translate(Errno::CONNREFUSED), Errno::CONNREFUSED);
+        // The program's room for the payload cuts it off.
+        assert_eq!(faults.take(b"tw"), Some(of(2)));
+        assert_eq!(faults.take(b"one"), None);
+        assert_eq!(faults.take(b"other"), None);
+        faults.note(b"taken", of(1));
+        assert_eq!(faults.settle(None), None);
+        assert!(!faults.are_pending());
+        faults.note(b"four", of(4));
+        faults.hold();
+        assert_eq!(faults.translate(Errno::CONNREFUSED), Errno::CONNREFUSED);
+        assert_eq!(faults.take_held(), Some(Errno::MSGSIZE));
+        assert!(!faults.are_pending());
+        for _ in 0..3 * FAULTS_MAX {
+            faults.note(b"x", of(1));
+        }
+        assert_eq!(faults.noted.len(), FAULTS_MAX);
     }
 }

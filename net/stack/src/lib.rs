@@ -39,7 +39,7 @@ pub(crate) mod tcp;
 pub(crate) mod timer;
 
 pub use congestion::Algorithm;
-pub use error::{NetError, SessionError};
+pub use error::{IcmpError, NetError, SessionError};
 pub use secrets::Ends;
 pub use shared::config::{Cidr, Config, Ecn, Keepalive, Offers, Route};
 pub use shared::counters::Counters;
@@ -62,7 +62,7 @@ pub use stack::shard::{Handoff, HandoffKind};
 pub use stack::sharing::Sharing;
 pub use stack::sockets::has_room_or_waits;
 pub use stack::sockets::{Ending, Event, Readiness, Write};
-pub use stack::udp::refusals::{has_refusal, next_refusal, want_refusals};
+pub use stack::udp::refusals::{Refusal, has_refusal, next_refusal, want_refusals};
 pub use stack::udp::set_udp_peer;
 pub use state::LOCAL_SESSIONS;
 pub use state::hot::State as SessionState;

@@ -452,6 +452,9 @@ fn session_errno(error: SessionError) -> i32 {
         SessionError::Reset => libc::ECONNRESET,
         SessionError::Aborted => libc::ECONNABORTED,
         SessionError::TimedOut => libc::ETIMEDOUT,
+        SessionError::NetworkUnreachable => libc::ENETUNREACH,
+        SessionError::Prohibited => libc::EACCES,
+        SessionError::NoProtocol => libc::ENOPROTOOPT,
         _ => libc::EHOSTUNREACH,
     }
 }

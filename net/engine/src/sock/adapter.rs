@@ -2,8 +2,8 @@
 
 use super::stack::{Id, SocketError, SocketOption, Sockets, Status};
 use crate::{
-    Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, SessionState,
-    Sharing, Stack, UdpId, Write,
+    Event, Keepalive, ListenerId, NetError, Refusal, SessionError, SessionId, SessionOption,
+    SessionState, Sharing, Stack, UdpId, Write,
 };
 use sidecore_net_stack::{
     has_refusal, has_room_or_waits, next_refusal, set_udp_peer, want_refusals,
@@ -65,6 +65,9 @@ impl From<SessionError> for SocketError {
             SessionError::Aborted => Self::Aborted,
             SessionError::TimedOut => Self::TimedOut,
             SessionError::Unreachable => Self::Unreachable,
+            SessionError::NetworkUnreachable => Self::NetworkUnreachable,
+            SessionError::Prohibited => Self::Prohibited,
+            SessionError::NoProtocol => Self::NoProtocol,
             _ => Self::NotOpen,
         }
     }
@@ -288,7 +291,7 @@ impl Sockets for Stack {
         Name::udp(socket).is_ok_and(|id| has_refusal(self, id))
     }
 
-    fn next_refusal(&mut self, socket: Id) -> Option<(SocketAddr, Vec<u8>)> {
+    fn next_refusal(&mut self, socket: Id) -> Option<Refusal> {
         next_refusal(self, Name::udp(socket).ok()?)
     }
 

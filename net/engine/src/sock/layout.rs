@@ -177,8 +177,10 @@ pub enum Event {
     Unsent = 8,
     /// A session has room for bytes that were returned.
     Room = 9,
-    /// A datagram was refused at its destination, `address`; `bytes` in `chunk` are the first of
-    /// its payload. Only with the option [`Refusals`](crate::sock::stack::SocketOption::Refusals).
+    /// An ICMP error about a datagram to `address`: its type and code are the upper and the lower
+    /// byte of `tag`, `argument` is an MTU or a place. `bytes` in `chunk` are 16 of the error's
+    /// sender and the first of the payload. Only with the option
+    /// [`Refusals`](crate::sock::stack::SocketOption::Refusals).
     Refused = 10,
     /// The peer has acknowledged all that was sent on a session, its end included.
     Acknowledged = 11,
@@ -255,10 +257,7 @@ impl Entry {
     /// Sets this address.
     #[must_use]
     pub fn at(mut self, address: SocketAddr) -> Self {
-        self.address = match address.ip() {
-            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-            IpAddr::V6(address) => address.octets(),
-        };
+        self.address = octets_of(address.ip());
         self.port = address.port();
         self
     }
@@ -266,20 +265,13 @@ impl Entry {
     /// Its address.
     #[must_use]
     pub fn socket_address(&self) -> SocketAddr {
-        let address = Ipv6Addr::from(self.address);
-        let address = address
-            .to_ipv4_mapped()
-            .map_or(IpAddr::V6(address), IpAddr::V4);
-        SocketAddr::new(address, self.port)
+        SocketAddr::new(ip_of(self.address), self.port)
     }
 
     /// Sets this local address, in place of tag, bytes, chunk and give.
     #[must_use]
     pub(crate) fn with_local(mut self, ip: IpAddr) -> Self {
-        let octets = match ip {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-            IpAddr::V6(ip) => ip.octets(),
-        };
+        let octets = octets_of(ip);
         // The words of tag, bytes, chunk and give are free in this event.
         let (words, _) = octets.as_chunks::<4>();
         let [tag, bytes, chunk, give] = [0, 1, 2, 3].map(|at| u32::from_le_bytes(words[at]));
@@ -296,8 +288,7 @@ impl Entry {
         for (target, word) in octets.chunks_exact_mut(4).zip(words) {
             target.copy_from_slice(&word.to_le_bytes());
         }
-        let ip = Ipv6Addr::from(octets);
-        ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
+        ip_of(octets)
     }
 
     /// Encodes it as seven words of memory.
@@ -343,6 +334,20 @@ impl Entry {
             argument,
         }
     }
+}
+
+/// An address as entries have it: IPv4 as an IPv4-mapped one.
+pub(crate) fn octets_of(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// The address that [`octets_of`] has encoded.
+pub(crate) fn ip_of(octets: [u8; 16]) -> IpAddr {
+    let ip = Ipv6Addr::from(octets);
+    ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Why a trait: the rings can be tested without a protocol, and the stack without rings. Must stay
 //! true: nothing here blocks.
 
+use crate::Refusal;
 use std::net::SocketAddr;
 
 /// The stack's name of a listener, a session or a UDP socket; never used again.
@@ -47,6 +48,15 @@ pub enum SocketError {
     /// An invalid argument.
     #[error("the request makes no sense")]
     Invalid = 11,
+    /// A router has no route to the peer.
+    #[error("a router has no route to the peer's network")]
+    NetworkUnreachable = 12,
+    /// A router's rules forbid it.
+    #[error("a router's rules forbid the connection")]
+    Prohibited = 13,
+    /// The peer's host has no TCP.
+    #[error("the peer's host has no TCP")]
+    NoProtocol = 14,
 }
 
 impl SocketError {
@@ -65,6 +75,9 @@ impl SocketError {
             Self::NotOpen,
             Self::TooLong,
             Self::Invalid,
+            Self::NetworkUnreachable,
+            Self::Prohibited,
+            Self::NoProtocol,
         ]
         .into_iter()
         .find(|error| error.number() == number)
@@ -97,7 +110,7 @@ pub enum SocketOption {
     ReceiveBytes(u32),
     /// 6: largest segment in both directions, 88 to 32,767; only before the SYN is sent.
     SegmentBytesMax(u16),
-    /// 7: of a UDP socket, report datagrams that their destination refused (ICMP).
+    /// 7: of a UDP socket, report ICMP errors about its datagrams.
     Refusals(bool),
 }
 
@@ -253,9 +266,8 @@ pub trait Sockets {
         false
     }
 
-    /// The destination of a datagram of this socket that was refused there, and the first bytes
-    /// of its payload. Needs [`SocketOption::Refusals`].
-    fn next_refusal(&mut self, _socket: Id) -> Option<(SocketAddr, Vec<u8>)> {
+    /// The next datagram of this socket that was refused. Needs [`SocketOption::Refusals`].
+    fn next_refusal(&mut self, _socket: Id) -> Option<Refusal> {
         None
     }
 

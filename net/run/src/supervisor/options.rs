@@ -12,7 +12,7 @@ use crate::socket::{Ends, Opened, Report, Socket, State};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketOption;
 use sidecore_sys::socket_option;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 impl Supervisor {
@@ -77,7 +77,9 @@ impl Table {
             .options
             .iter()
             .any(|it| (it.level, it.name) == (level, name));
-        if socket.is_datagram() && !is_kept {
+        let has_fault = (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
+            && socket.carrier().is_some_and(|it| it.faults.are_pending());
+        if socket.is_datagram() && !is_kept && !has_fault {
             return Ok(PROCEED);
         }
         let [_, _, _, target, length, _] = caller.call.arguments;
@@ -85,6 +87,9 @@ impl Table {
         let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
         let number = |value: i32| value.to_ne_bytes().to_vec();
         let mut value = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) if has_fault => {
+                number(fault_of(socket, &caller.fetch(descriptor)?)?)
+            }
             // The pair reports its own error.
             (libc::SOL_SOCKET, libc::SO_ERROR) if matches!(socket.state, State::Joined(_)) => {
                 return Ok(PROCEED);
@@ -258,6 +263,15 @@ fn take_error(state: &mut State) -> i32 {
     }
 }
 
+/// SO_ERROR of a datagram socket about which ICMP errors have come: to the kernel, all of them are
+/// refusals.
+fn fault_of(socket: &mut Socket, near: &OwnedFd) -> Result<i32, Errno> {
+    let kernel = rustix::net::sockopt::socket_error(near)?.err();
+    let carrier = socket.carrier_mut();
+    let error = carrier.and_then(|carrier| carrier.faults.settle(kernel));
+    Ok(error.map_or(0, Errno::raw_os_error))
+}
+
 /// The option of the stack that corresponds to one of the kernel's, if it has it.
 fn option_of_stack(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Option<SocketOption> {
     let number = value
@@ -281,7 +295,7 @@ fn option_of_stack(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Opti
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
             SocketOption::SendBytes((socket.send_bytes? / 2).max(SEND_BYTES_MIN))
         }
-        // The pair holds more, and the engine's chunks: of this, the peer knows.
+        // What the peer may send ahead; the pair and the engine's chunks hold more.
         (libc::SOL_SOCKET, libc::SO_RCVBUF) | (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => {
             SocketOption::ReceiveBytes(socket.window_max?)
         }

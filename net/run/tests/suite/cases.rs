@@ -454,6 +454,76 @@ fn refused_datagrams_of_the_stack_are_in_the_error_queue() {
     assert_eq!(lines_over_stack("refusals", program), wanted);
 }
 
+/// Each ICMP error about a program's datagram is what the kernel makes of it: in the error queue,
+/// and as the error of a socket that asks for errors or has a peer. The program itself plays the
+/// router.
+#[test]
+fn icmp_errors_of_the_stack_are_in_the_error_queue() {
+    let program = "\
+         import struct\n\
+         def checksum(data):\n\
+         \x20   total = sum(struct.unpack('!%dH' % (len(data) // 2), data))\n\
+         \x20   total = (total >> 16) + (total & 0xffff)\n\
+         \x20   return ~(total + (total >> 16)) & 0xffff\n\
+         def forge(host, own, to, port, kind, code, word, payload):\n\
+         \x20   family = family_of(host)\n\
+         \x20   is_v4 = family == socket.AF_INET\n\
+         \x20   ends = b''.join(socket.inet_pton(family, it) for it in (own, host))\n\
+         \x20   udp = struct.pack('!4H', port, to[1], 8 + len(payload), 0) + payload\n\
+         \x20   size = 20 + len(udp)\n\
+         \x20   if is_v4: head = struct.pack('!BBHHHBBH', 0x45, 0, size, 0, 0, 64, 17, 0)\n\
+         \x20   else: head = struct.pack('!IHBB', 6 << 28, len(udp), 17, 64)\n\
+         \x20   rest = struct.pack('!I', word) + head + ends + udp\n\
+         \x20   whole = struct.pack('!BBH', kind, code, 0) + rest\n\
+         \x20   whole = struct.pack('!BBH', kind, code, checksum(whole)) + rest\n\
+         \x20   raw = socket.socket(family, socket.SOCK_RAW, 1 if is_v4 else 58)\n\
+         \x20   raw.sendto(whole, (own, 0))\n\
+         V4_KINDS = (3, 0, 0), (3, 1, 0), (3, 2, 0), (3, 3, 0), (3, 4, 1400), (3, 9, 0), \\\n\
+         \x20   (3, 13, 0), (11, 0, 0), (12, 0, 9 << 24)\n\
+         V6_KINDS = (1, 0, 0), (1, 1, 0), (1, 3, 0), (1, 4, 0), (2, 0, 1400), \\\n\
+         \x20   (3, 0, 0), (4, 0, 6)\n\
+         over = V4 != '127.0.0.1'\n\
+         for own, host, level, name, kinds in (\n\
+         \x20   (V4, '10.91.9.1' if over else V4, 0, 11, V4_KINDS),\n\
+         \x20   (V6, 'fd91::1' if over else V6, 41, 25, V6_KINDS),\n\
+         ):\n\
+         \x20   made = lambda: socket.socket(family_of(host), socket.SOCK_DGRAM)\n\
+         \x20   server = made(); server.bind((host, 0))\n\
+         \x20   to = server.getsockname()[:2]\n\
+         \x20   free = made(); free.setsockopt(level, name, 1)\n\
+         \x20   peer = made(); peer.setsockopt(level, name, 1); peer.connect(to)\n\
+         \x20   error = lambda it: it.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)\n\
+         \x20   for sock, kind in itertools.product((free, peer), kinds):\n\
+         \x20       payload = b'sent %02d ' % kind[0]\n\
+         \x20       if sock is free: sock.sendto(payload, to)\n\
+         \x20       else: sock.send(payload)\n\
+         \x20       forge(host, own, to, sock.getsockname()[1], *kind, payload)\n\
+         \x20       say(*kind, polled_until(sock, 'ERR'), error(sock))\n\
+         \x20       data, messages, _, by = sock.recvmsg(100, 512, 0x2000)\n\
+         \x20       (of, which, value), = messages\n\
+         \x20       at = value[20:24] if level == 0 else value[24:40]\n\
+         \x20       say(data, by[:2] == to, (of, which) == (level, name),\n\
+         \x20           struct.unpack_from('IBBBBI', value),\n\
+         \x20           socket.inet_ntop(family_of(host), at) == host)\n\
+         \x20       say(outcome(sock.recvmsg, 100, 512, 0x2000), error(sock))\n\
+         \x20   # Without the queue the first is no error of a socket with a peer.\n\
+         \x20   plain = made(); plain.connect(to); plain.send(b'xx')\n\
+         \x20   for kind in kinds[0], kinds[2] if level == 0 else kinds[1]:\n\
+         \x20       forge(host, own, to, plain.getsockname()[1], *kind, b'xx')\n\
+         \x20   say(polled_until(plain, 'ERR'), error(plain), error(plain))\n";
+    let program = format!("import itertools\n{program}");
+    // In a network of its own, whose loopback learns the MTU.
+    let kernel = lines_of("icmp_errors", &program, |case, scratch| {
+        let alone = "ip link set lo up && exec \"$0\" \"$@\"";
+        let mut command: Vec<PathBuf> = ["unshare", "--net", "sh", "-c", alone]
+            .map(PathBuf::from)
+            .into();
+        command.extend(case.command.iter().cloned());
+        run(&command, scratch, patience())
+    });
+    assert_eq!(lines_over_stack("icmp_errors", &program), kernel);
+}
+
 /// Output of a program over a stack, with the names of the cases.
 fn lines_over_stack(name: &str, program: &str) -> Vec<String> {
     lines_of(name, program, |case, scratch| over_stack(case, scratch, ""))

@@ -5,7 +5,7 @@
 
 use super::{Host, Stack, fragments};
 use crate::checksum::{Sum, changed, pseudo};
-use crate::error::{NetError, SessionError};
+use crate::error::{IcmpError, NetError};
 use crate::secrets::Ends;
 use crate::shared::Common;
 use crate::shared::frames::Address;
@@ -90,25 +90,26 @@ impl Host {
                     answer[2..4].copy_from_slice(&field);
                 });
             }
-            (3, code) => {
-                let mtu = u32::from(u16::from_be_bytes([bytes[6], bytes[7]]));
-                let quoted = &bytes[HEADER_BYTES..];
-                let Some((about, ports)) = quoted_v4(quoted) else {
-                    return;
+            // RFC 1812 section 5.2.7.1 has no further ones.
+            (3, 16..) => {}
+            // Unreachable, time exceeded, parameter problem: RFC 1122 sections 3.2.2.1, 3.2.2.4
+            // and 3.2.2.5.
+            (kind @ (3 | 11 | 12), code) => {
+                let info: u32 = match (kind, code) {
+                    // Fragmentation needed, with the next hop's MTU (RFC 1191).
+                    (3, 4) => u16::from_be_bytes([bytes[6], bytes[7]]).into(),
+                    // The octet that is wrong.
+                    (12, _) => bytes[4].into(),
+                    _ => 0,
                 };
-                // RFC 1122 section 4.1.3.3.
-                if code == 3 {
-                    let (datagrams, common) = (&mut self.datagrams, &mut self.common);
-                    datagrams.arrive_refusal(common, &about, ports);
-                }
-                // Code 4: fragmentation needed, with the next hop's MTU (RFC 1191).
-                let too_big = (code == 4).then_some(mtu);
-                self.arrive_error(&about, ports, too_big, code <= 3, reason([3, code]));
-            }
-            // Time exceeded, and parameter problem: RFC 1122 sections 3.2.2.4 and 3.2.2.5.
-            (11 | 12, _) => {
-                if let Some((about, ports)) = quoted_v4(&bytes[HEADER_BYTES..]) {
-                    self.arrive_error(&about, ports, None, false, SessionError::Unreachable);
+                let error = IcmpError {
+                    kind,
+                    code,
+                    info,
+                    from: packet.source.to_std(),
+                };
+                if let Some((about, start)) = quoted_v4(&bytes[HEADER_BYTES..]) {
+                    self.arrive_error(&about, start, &error);
                 }
             }
             _ => {}
@@ -142,15 +143,16 @@ impl Host {
             // RFC 8201 section 4: no router reports less than the minimum MTU of any link.
             2 if number < ip::V6_MTU_MIN as u32 => {}
             // Unreachable, too big, time exceeded, parameter problem.
-            1..=4 => {
-                if let Some((about, ports)) = quoted_v6(&bytes[HEADER_BYTES..]) {
-                    if bytes[..2] == [1, 4] {
-                        let (datagrams, common) = (&mut self.datagrams, &mut self.common);
-                        datagrams.arrive_refusal(common, &about, ports);
-                    }
-                    let too_big = (bytes[0] == 2).then_some(number);
-                    let reason = reason([bytes[0], bytes[1]]);
-                    self.arrive_error(&about, ports, too_big, bytes[0] == 1, reason);
+            kind @ 1..=4 => {
+                let error = IcmpError {
+                    kind,
+                    code: bytes[1],
+                    // The MTU, and the place of the error.
+                    info: if matches!(kind, 2 | 4) { number } else { 0 },
+                    from: packet.source.to_std(),
+                };
+                if let Some((about, start)) = quoted_v6(&bytes[HEADER_BYTES..]) {
+                    self.arrive_error(&about, start, &error);
                 }
             }
             mld::QUERY => self.common.answer_query(packet, bytes),
@@ -166,22 +168,19 @@ impl Host {
         }
     }
 
-    /// Processes an error about a packet of ours: `about` is its header, `ports` the bytes that
+    /// Processes an error about a packet of ours: `about` is its header, `start` the bytes that
     /// follow.
-    fn arrive_error(
-        &mut self,
-        about: &Packet,
-        ports: &[u8],
-        mtu: Option<u32>,
-        hard: bool,
-        reason: SessionError,
-    ) {
-        if ports.len() < 8 {
+    fn arrive_error(&mut self, about: &Packet, start: &[u8], error: &IcmpError) {
+        let Some(ports) = start.first_chunk::<8>() else {
             return;
+        };
+        if about.protocol == ip::UDP {
+            let (datagrams, common) = (&mut self.datagrams, &mut self.common);
+            datagrams.arrive_error(common, about, start, error);
         }
         if about.protocol != ip::TCP {
-            if let Some(mtu) = mtu {
-                self.path_shrank(about, ports, mtu);
+            if let Some(mtu) = error.mtu() {
+                self.path_shrank(about, start, mtu);
             }
             return;
         }
@@ -203,15 +202,15 @@ impl Host {
         if !in_flight {
             return;
         }
-        if let Some(mtu) = mtu {
+        if let Some(mtu) = error.mtu() {
             // A router that does not report an MTU (RFC 1191 section 5): the minimum is used.
             let mtu = u16::try_from(mtu).unwrap_or(session.path.mtu);
             session.path_shrank(mtu);
-        } else if hard && session.hot.state() == State::SynSent {
+        } else if error.ends_opening() && session.hot.state() == State::SynSent {
             // RFC 9293 section 3.9.2.2, RFC 5927 section 5.2: hard only while opening.
-            session.finish(Some(reason));
+            session.finish(Some(error.reason()));
         } else {
-            session.note_soft_error(reason);
+            session.note_soft_error(error.reason());
         }
         self.sweep();
     }
@@ -237,15 +236,6 @@ impl Host {
         if paths.shrink(&about.destination, mtu.to_usize(), link, now_ns) {
             self.common.counters.paths_shrunk += 1;
         }
-    }
-}
-
-/// The meaning of an error's type and code for a session. As in Linux, a port that is unreachable
-/// refuses: the host is there.
-fn reason(about: [u8; 2]) -> SessionError {
-    match about {
-        [3, 3] | [1, 4] => SessionError::Refused,
-        _ => SessionError::Unreachable,
     }
 }
 
@@ -540,23 +530,4 @@ fn quoted_v6(bytes: &[u8]) -> Option<(Packet, &[u8])> {
         end: bytes.len(),
     };
     Some((packet, &bytes[start..]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unreachable_port_refuses_in_both_families() {
-        for (about, expected) in [
-            ([3, 3], SessionError::Refused),
-            ([1, 4], SessionError::Refused),
-            ([3, 1], SessionError::Unreachable),
-            ([3, 4], SessionError::Unreachable),
-            ([1, 3], SessionError::Unreachable),
-            ([4, 3], SessionError::Unreachable),
-        ] {
-            assert_eq!(reason(about), expected, "{about:?}");
-        }
-    }
 }

@@ -24,29 +24,40 @@ use zerocopy::IntoBytes;
 use zerocopy::network_endian::U16;
 
 pub(crate) mod refusals {
-    //! Datagrams that their destination refused: ICMP "port unreachable" of both families.
+    //! Datagrams that were refused: ICMP errors of both families about them.
     //!
     //! A socket asks for them by [`want_refusals`]. Must stay true: what a socket keeps is
-    //! bounded, whatever is forged; a refusal is about a datagram of a socket that exists.
+    //! bounded, whatever is forged; a refusal is about a datagram from an address and a port of a
+    //! socket that exists and, if the socket has a peer, to that peer.
     //! Source: RFC 1122 section 4.1.3.3, RFC 4443 sections 2.4(d) and 3.1.
 
     use super::{Datagrams, HEADER_BYTES};
-    use crate::error::NetError;
+    use crate::error::{IcmpError, NetError};
     use crate::secrets::Ends;
     use crate::shared::{Common, EventSource};
     use crate::stack::Stack;
     use crate::stack::names::UdpId;
-    use crate::wire::ip::{self, Packet};
+    use crate::wire::ip::Packet;
     use sidecore_bare::width::ToUsize;
     use std::collections::VecDeque;
     use std::net::SocketAddr;
+
+    /// A datagram that was refused.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Refusal {
+        /// Its destination.
+        pub peer: SocketAddr,
+        /// The first bytes of its payload, as far as the error quotes them.
+        pub payload: Vec<u8>,
+        /// The reason.
+        pub error: IcmpError,
+    }
 
     /// The refusals of one socket.
     #[derive(Debug, Default)]
     pub(super) struct Refusals {
         is_wanted: bool,
-        /// The destination, and what the report quotes of the payload.
-        queue: VecDeque<(SocketAddr, Vec<u8>)>,
+        queue: VecDeque<Refusal>,
     }
 
     impl Refusals {
@@ -56,13 +67,16 @@ pub(crate) mod refusals {
     }
 
     impl Datagrams {
-        /// Processes "port unreachable" about a packet of ours: `about` is its header, `start` what
+        /// Processes an error about a datagram of ours: `about` is its IP header, `start` what
         /// follows, as far as it is quoted.
-        pub(crate) fn arrive_refusal(&mut self, common: &mut Common, about: &Packet, start: &[u8]) {
-            let (Some(header), true) = (
-                start.first_chunk::<HEADER_BYTES>(),
-                about.protocol == ip::UDP,
-            ) else {
+        pub(crate) fn arrive_error(
+            &mut self,
+            common: &mut Common,
+            about: &Packet,
+            start: &[u8],
+            error: &IcmpError,
+        ) {
+            let Some(header) = start.first_chunk::<HEADER_BYTES>() else {
                 return;
             };
             let half = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -72,7 +86,11 @@ pub(crate) mod refusals {
                 local_port: half(0),
                 remote_port: half(2),
             };
-            let Some(number) = self.find(common, &ends) else {
+            // RFC 5927 section 4: only a packet that we may have sent.
+            if !common.interface.is_ours(&ends.local) {
+                return;
+            }
+            let Some(number) = self.taker(common, &ends) else {
                 return;
             };
             let socket = &mut self.sockets[number.to_usize()];
@@ -82,9 +100,11 @@ pub(crate) mod refusals {
             }
             // The quoted packet may be padded, or be cut off.
             let end = usize::from(half(4)).clamp(HEADER_BYTES, start.len());
-            let payload = start[HEADER_BYTES..end].to_vec();
-            let peer = SocketAddr::new(ends.remote.to_std(), ends.remote_port);
-            refusals.queue.push_back((peer, payload));
+            refusals.queue.push_back(Refusal {
+                peer: SocketAddr::new(ends.remote.to_std(), ends.remote_port),
+                payload: start[HEADER_BYTES..end].to_vec(),
+                error: *error,
+            });
             if !socket.listed {
                 socket.listed = true;
                 common.pending_events.push_back(EventSource::Udp(number));
@@ -111,8 +131,8 @@ pub(crate) mod refusals {
         socket.is_some_and(|it| !it.refusals.queue.is_empty())
     }
 
-    /// The destination of a datagram that was refused there, and the first bytes of its payload.
-    pub fn next_refusal(stack: &mut Stack, id: UdpId) -> Option<(SocketAddr, Vec<u8>)> {
+    /// The next datagram of a socket that was refused.
+    pub fn next_refusal(stack: &mut Stack, id: UdpId) -> Option<Refusal> {
         let socket = stack.host.datagrams.socket(id).ok()?;
         socket.refusals.queue.pop_front()
     }
@@ -199,7 +219,7 @@ impl Datagrams {
         self.waiting.front().map(|(until_ns, ..)| *until_ns)
     }
 
-    /// As [`Self::find`], unless it takes datagrams of another peer only.
+    /// The socket of ours at these ends, unless it takes datagrams of another peer only.
     fn taker(&self, common: &Common, ends: &Ends) -> Option<u32> {
         let hash = common.secrets.lookup(ends);
         let takes = |number: u32| {
@@ -208,12 +228,6 @@ impl Datagrams {
         };
         self.ports
             .find_for(&ends.local, ends.local_port, hash, takes)
-    }
-
-    /// The socket of ours at these ends.
-    fn find(&self, common: &Common, ends: &Ends) -> Option<u32> {
-        let hash = common.secrets.lookup(ends);
-        self.ports.find(&ends.local, ends.local_port, hash)
     }
 
     /// True if a socket receives datagrams to this address and port.

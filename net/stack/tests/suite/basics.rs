@@ -196,8 +196,9 @@ fn refused_datagrams_are_reported_to_those_who_ask() {
             world.stacks[0].send_to(sender, to, text).expect("sends");
             world.run(10 * MS);
             assert!(has_refusal(&world.stacks[0], sender));
-            let refused = next_refusal(&mut world.stacks[0], sender);
-            assert_eq!(refused, Some((to, text.to_vec())));
+            let refused = next_refusal(&mut world.stacks[0], sender).expect("reported");
+            assert_eq!((refused.peer, refused.payload), (to, text.to_vec()));
+            assert_eq!(refused.error.from, to.ip());
         }
         // A bounded number is kept.
         for _ in 0..20 {
@@ -236,6 +237,7 @@ fn a_socket_with_a_peer_refuses_the_datagrams_of_others() {
             }
             assert_eq!(came, if is_refused { 1 } else { 2 });
             let refused = next_refusal(&mut world.stacks[0], other);
+            let refused = refused.map(|it| (it.peer, it.payload));
             assert_eq!(refused, is_refused.then(|| (to, b"x".to_vec())));
         }
     }

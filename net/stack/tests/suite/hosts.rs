@@ -8,7 +8,9 @@ use common::lone::{
 };
 use common::segment::internet_checksum;
 use common::{S, v4, v6};
-use sidecore_net_stack::{Cidr, NetError, Route};
+use sidecore_net_stack::{
+    Cidr, IcmpError, NetError, Route, next_refusal, set_udp_peer, want_refusals,
+};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 const NOTHING: [[u8; 0]; 0] = [];
@@ -403,4 +405,96 @@ fn rfc_8504_5_3_eight_headers_are_passed_and_the_next_is_unknown() {
         "{:02x?}",
         answers[0]
     );
+}
+
+/// An ICMP error from a router, `kind` and `code` and the word after the checksum, about `abc` from
+/// our UDP port to port 53 of the peer.
+fn error_about(from_us: u16, [kind, code]: [u8; 2], word: u32) -> Vec<u8> {
+    let mut udp = [from_us, 53, 11, 0].map(u16::to_be_bytes).concat();
+    udp.extend(b"abc");
+    let mut message = vec![kind, code, 0, 0];
+    message.extend(word.to_be_bytes());
+    message.extend(ipv4(OURS, PEER, 17, &[], &udp));
+    let sum = internet_checksum(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let router = [10, 0, 0, 9];
+    ethernet(OUR_MAC, V4, &ipv4(router, OURS, 1, &[], &message))
+}
+
+/// Each error is passed on with what it says, to the socket that may have sent the datagram.
+#[test]
+fn rfc_1122_4_1_3_3_icmp_errors_come_to_the_application() {
+    let mut lone = Lone::new();
+    let socket = lone.stack.bind_udp(v4(1, 5000)).expect("binds");
+    want_refusals(&mut lone.stack, socket, true).expect("open");
+    for (about, word, info) in [
+        ([3, 0], 0, 0),
+        ([3, 3], 0, 0),
+        ([3, 4], 700, 700),
+        ([3, 13], 0, 0),
+        ([11, 0], 0, 0),
+        ([12, 0], 9 << 24, 9),
+    ] {
+        lone.answers(error_about(5000, about, word));
+        let refusal = next_refusal(&mut lone.stack, socket).expect("reported");
+        assert_eq!(refusal.peer, v4(2, 53));
+        assert_eq!(refusal.payload, b"abc");
+        let [kind, code] = about;
+        let error = IcmpError {
+            kind,
+            code,
+            info,
+            from: IpAddr::from([10, 0, 0, 9]),
+        };
+        assert_eq!(refusal.error, error);
+    }
+    // Of a port without a socket, of a code that does not exist, and of another type.
+    for (port, about) in [(5001, [3, 3]), (5000, [3, 16]), (5000, [4, 0])] {
+        lone.answers(error_about(port, about, 0));
+        assert_eq!(next_refusal(&mut lone.stack, socket), None, "{about:?}");
+    }
+    // The socket has a peer, to which alone it sends.
+    for (peer, is_reported) in [(v4(3, 53), false), (v4(2, 53), true)] {
+        set_udp_peer(&mut lone.stack, socket, Some(peer)).expect("open");
+        lone.answers(error_about(5000, [3, 1], 0));
+        let refusal = next_refusal(&mut lone.stack, socket);
+        assert_eq!(refusal.is_some(), is_reported);
+    }
+}
+
+/// The same of ICMPv6, whose numbers mean something else.
+#[test]
+fn rfc_4443_2_4_icmpv6_errors_come_to_the_application() {
+    let mut lone = Lone::new();
+    let (ours, theirs, router) = (v6_bytes(1), v6_bytes(2), v6_bytes(9));
+    let mut at = v6(1);
+    at.set_port(5000);
+    let socket = lone.stack.bind_udp(at).expect("binds");
+    want_refusals(&mut lone.stack, socket, true).expect("open");
+    let udp = [5000_u16, 80, 8, 0].map(u16::to_be_bytes).concat();
+    for (kind, code, word, info) in [
+        (1, 0, 0, Some(0)),
+        (1, 1, 0, Some(0)),
+        (1, 4, 0, Some(0)),
+        (2, 0, 1400, Some(1400)),
+        // Less than any link has.
+        (2, 0, 1000, None),
+        (3, 0, 0, Some(0)),
+        (4, 1, 40, Some(40)),
+    ] {
+        let mut message = vec![kind, code, 0, 0];
+        message.extend(u32::to_be_bytes(word));
+        message.extend(ipv6(ours, theirs, 17, &udp));
+        let message = sealed(&router, &ours, 58, message, 2);
+        lone.answers(ethernet(OUR_MAC, V6, &ipv6(router, ours, 58, &message)));
+        let refusal = next_refusal(&mut lone.stack, socket);
+        let from = v6(9).ip();
+        let error = info.map(|info| IcmpError {
+            kind,
+            code,
+            info,
+            from,
+        });
+        assert_eq!(refusal.map(|it| it.error), error, "{kind} {code}");
+    }
 }

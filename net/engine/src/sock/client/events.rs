@@ -6,8 +6,9 @@
 use super::held::Outgoing;
 use super::memory::{Chunks, Piece};
 use super::{Client, ClientError, Socket};
-use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, Event, MORE, PLACE_BITS, Request};
+use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, Event, MORE, PLACE_BITS, Request, ip_of};
 use crate::sock::stack::SocketError;
+use crate::{IcmpError, Refusal};
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -26,8 +27,7 @@ pub(super) struct State {
     begun: Begun,
     pub(super) received: VecDeque<(Piece, SocketAddr)>,
     pub(super) accepted: VecDeque<(Socket, SocketAddr)>,
-    /// Destinations that refused a datagram, and the first bytes of its payload.
-    refused: VecDeque<(SocketAddr, Vec<u8>)>,
+    refused: VecDeque<Refusal>,
     pub(super) outgoing: Outgoing,
     /// True if it is in the ready list.
     queued: bool,
@@ -242,9 +242,10 @@ impl Client {
             Event::Refused => {
                 let piece = self.chunks.receive(&entry)?;
                 let state = self.sockets.get_mut(socket);
-                if let Some(state) = state.filter(|it| it.refused.len() < REFUSED_MAX) {
-                    let payload = self.chunks.bytes(&piece).to_vec();
-                    state.refused.push_back((entry.socket_address(), payload));
+                if let Some(state) = state.filter(|it| it.refused.len() < REFUSED_MAX)
+                    && let Some(refusal) = refusal_of(&entry, self.chunks.bytes(&piece))
+                {
+                    state.refused.push_back(refusal);
                     self.ready.add(state);
                 }
                 self.chunks.release(piece);
@@ -294,10 +295,26 @@ fn place(number: u32) -> usize {
     (number & ((1 << PLACE_BITS) - 1)).to_usize()
 }
 
-/// The destination of a datagram of a UDP socket that was refused there (ICMP), and the first bytes
-/// of its payload. Needs [`SocketOption::Refusals`](crate::sock::SocketOption::Refusals).
-pub fn next_refusal(client: &mut Client, socket: Socket) -> Option<(SocketAddr, Vec<u8>)> {
+/// The next datagram of a UDP socket about which an ICMP error has come. Needs
+/// [`SocketOption::Refusals`](crate::sock::SocketOption::Refusals).
+pub fn next_refusal(client: &mut Client, socket: Socket) -> Option<Refusal> {
     client.sockets.get_mut(socket)?.refused.pop_front()
+}
+
+/// The contents of [`Event::Refused`]; none if its bytes are too few.
+fn refusal_of(entry: &Entry, bytes: &[u8]) -> Option<Refusal> {
+    let (from, payload) = bytes.split_first_chunk::<16>()?;
+    let [_, _, kind, code] = entry.tag.to_be_bytes();
+    Some(Refusal {
+        peer: entry.socket_address(),
+        payload: payload.to_vec(),
+        error: IcmpError {
+            kind,
+            code,
+            info: entry.argument,
+            from: ip_of(*from),
+        },
+    })
 }
 
 /// True once the peer of a session has acknowledged all, the end included ([`Client::shutdown`]),

@@ -5,7 +5,7 @@
 use super::books::{Chunks, Kind, Place, Ready, Reported, Requested, Sending, Socket, SocketTable};
 use super::link::Link;
 use super::{ClientStatus, Owner, Process, Round};
-use crate::sock::layout::{CHUNK_BYTES, Entry, Event, MORE, chunk_offset, entry_bytes};
+use crate::sock::layout::{CHUNK_BYTES, Entry, Event, MORE, chunk_offset, entry_bytes, octets_of};
 use crate::sock::ring::Violation;
 use crate::sock::stack::{SocketError, Sockets};
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -532,20 +532,26 @@ impl Delivery<'_> {
                 Lent::Enough => return Ok(true),
                 Lent::Full => return Ok(false),
             };
-            let Some((peer, payload)) = round.stack.next_refusal(self.socket.id) else {
+            let Some(refusal) = round.stack.next_refusal(self.socket.id) else {
                 self.chunks.unlend(chunk);
                 return Ok(true);
             };
-            let bytes = &payload[..payload.len().min(CHUNK_BYTES)];
-            self.link.memory().write_at(begin, bytes);
+            let (error, payload) = (refusal.error, refusal.payload);
+            // The entry has room for one address: the sender's precedes the payload.
+            let from = octets_of(error.from);
+            let bytes = &payload[..payload.len().min(CHUNK_BYTES - from.len())];
+            self.link.memory().write_at(begin, &from);
+            self.link.memory().write_at(begin + from.len(), bytes);
             self.socket.debit();
             let entry = Entry {
+                tag: u16::from_be_bytes([error.kind, error.code]).into(),
                 socket: self.socket.number,
-                bytes: entry_bytes(bytes.len()),
+                bytes: entry_bytes(from.len() + bytes.len()),
                 chunk,
+                argument: error.info,
                 ..Entry::default()
             };
-            self.link.send(Event::Refused, entry.at(peer))?;
+            self.link.send(Event::Refused, entry.at(refusal.peer))?;
         }
         Ok(true)
     }

@@ -14,7 +14,7 @@ use super::{Reply, errno_of};
 use crate::address::{self, Given};
 use crate::caller::{Caller, Descriptor, Flags};
 use crate::carrier::{self, Carrier, Senders, Way};
-use crate::control::Marks;
+use crate::control::{Faults, Marks};
 use crate::ports::{Claim, Transport};
 use crate::scope::Server;
 use crate::socket::files::{inode_of, owner_of, set_nonblocking};
@@ -240,6 +240,8 @@ impl Datagrams {
         let State::Datagram(Datagram { carrier, .. }) = &mut socket.state else {
             return Ok(());
         };
+        // Those of the peer before.
+        carrier.faults = Faults::default();
         if is_vacant {
             carrier.park()?;
             self.refused.insert(inode);

@@ -5,6 +5,7 @@ use super::header::{
     CONTROL_BYTES_AT, CONTROL_BYTES_MAX, FLAGS_AT, HEADER_BYTES, Header, MESSAGE_BYTES,
     MESSAGES_MAX, NAME_BYTES_AT, clear_control, clear_controls,
 };
+use super::refusing::{fail_by_held, translated};
 use super::*;
 use crate::control;
 use crate::socket::files::patience;
@@ -172,6 +173,7 @@ impl Datagrams {
         if flags & libc::MSG_ERRQUEUE != 0 {
             return self.take_error(table, inode, &near, how, room);
         }
+        fail_by_held(table, inode)?;
         let mut payload = vec![0; room.payload.min(DATAGRAM_BYTES_MAX)];
         let mut control = vec![0; room.control];
         for _ in 0..FOREIGN_MAX {
@@ -187,7 +189,7 @@ impl Datagrams {
                     table.watch(inode, near)?;
                     return Ok(Taken::Reply(table.park(inode, caller, patience)));
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(translated(table, inode, error)),
             };
             // Shut down for reading: an end of file, without a source address.
             let is_end = received.name.is_empty();

@@ -3,48 +3,57 @@
 //! The kernel makes errors and entries of the queue on the program's own socket: the datagram is
 //! sent once more, from that socket to a port of the kernel's loopback that refuses it. A socket
 //! with a peer sends it to its far end, one without to a *refuser*, a port in place of one
-//! destination. Only the addresses in an entry are replaced, when it is read.
+//! destination and one ICMP error. To the kernel all are "port unreachable": the error itself
+//! replaces that in an entry when it is read, and in calls that the supervisor sees.
 //!
-//! Must stay true: a socket that has not asked for errors of unconnected sends gets none; the
-//! number of refusers is bounded.
+//! Must stay true: a socket that has not asked for errors gets only those that the kernel would
+//! give it; the number of refusers is bounded.
 
 use super::receiving::{Arrived, Room, Taken};
 use super::*;
-use crate::control;
+use crate::control::{self, refused_by};
+use sidecore_net::IcmpError;
 use std::os::fd::BorrowedFd;
 
 /// Ports of the kernel's loopback that refuse datagrams, each in place of one destination.
 #[derive(Debug, Default)]
 pub(super) struct Refusers {
-    files: HashMap<(SocketAddr, bool), (OwnedFd, SocketAddr)>,
-    peers: HashMap<(bool, SocketAddr), SocketAddr>,
-    order: VecDeque<(SocketAddr, bool)>,
+    files: HashMap<(Refused, bool), (OwnedFd, SocketAddr)>,
+    refused: HashMap<(bool, SocketAddr), Refused>,
+    order: VecDeque<(Refused, bool)>,
+}
+
+/// A destination, and the error about what is sent there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Refused {
+    peer: SocketAddr,
+    error: IcmpError,
 }
 
 impl Refusers {
-    /// The address that refuses in place of `peer`, for sockets of a family.
-    fn of(&mut self, peer: SocketAddr, is_v6: bool) -> Result<SocketAddr, Errno> {
-        if let Some((_, at)) = self.files.get(&(peer, is_v6)) {
+    /// The address that refuses in place of a destination, for sockets of a family.
+    fn of(&mut self, refused: Refused, is_v6: bool) -> Result<SocketAddr, Errno> {
+        if let Some((_, at)) = self.files.get(&(refused, is_v6)) {
             return Ok(*at);
         }
         if self.order.len() >= REFUSERS_MAX
             && let Some(oldest) = self.order.pop_front()
             && let Some((_, at)) = self.files.remove(&oldest)
         {
-            self.peers.remove(&(oldest.1, address::plain(at)));
+            self.refused.remove(&(oldest.1, address::plain(at)));
         }
         let (file, at) = carrier::bound(is_v6)?;
         // Its own peer: the kernel refuses datagrams of all others.
         rustix::net::connect(&file, &at)?;
-        self.files.insert((peer, is_v6), (file, at));
-        self.peers.insert((is_v6, address::plain(at)), peer);
-        self.order.push_back((peer, is_v6));
+        self.files.insert((refused, is_v6), (file, at));
+        self.refused.insert((is_v6, address::plain(at)), refused);
+        self.order.push_back((refused, is_v6));
         Ok(at)
     }
 
     /// The destination in whose place an address, which is plain, refuses.
-    fn peer(&self, is_v6: bool, at: SocketAddr) -> Option<SocketAddr> {
-        self.peers.get(&(is_v6, at)).copied()
+    fn refused(&self, is_v6: bool, at: SocketAddr) -> Option<Refused> {
+        self.refused.get(&(is_v6, at)).copied()
     }
 }
 
@@ -53,28 +62,64 @@ impl Datagrams {
     /// hears of it: as the error of the next call where that is its peer, else by IP_RECVERR only.
     pub(super) fn refuse(
         &mut self,
-        table: &Table,
+        table: &mut Table,
         inode: u64,
         peer: SocketAddr,
         payload: &[u8],
     ) -> Option<()> {
-        let socket = table.sockets.get(&inode)?;
-        let carrier = socket.carrier()?;
-        let has_peer = socket.peer == Some(peer);
-        let hears = carrier.habits.is_some_and(|habits| habits.hears_errors);
-        if !has_peer && (!hears || socket.peer.is_some()) {
+        self.report(table, inode, (peer, payload), refused_by(peer.ip()))
+    }
+
+    /// The same for any ICMP error. The far end of a socket with a peer stays parked.
+    fn report(
+        &mut self,
+        table: &mut Table,
+        inode: u64,
+        (peer, payload): (SocketAddr, &[u8]),
+        error: IcmpError,
+    ) -> Option<()> {
+        let (errno, is_hard) = control::errno_of(&error);
+        let socket = table.sockets.get_mut(&inode)?;
+        let (is_v6, its_peer, holder) = (socket.is_v6, socket.peer, socket.holder);
+        let has_peer = its_peer == Some(peer);
+        let carrier = socket.carrier_mut()?;
+        let hears = |carrier: &Carrier| carrier.habits.is_some_and(|it| it.hears_errors);
+        // A socket with another peer has not sent it. Without one, the options are known from
+        // the send.
+        if !has_peer && (!hears(carrier) || its_peer.is_some()) {
+            return None;
+        }
+        // Without a descriptor the program hears of the next one.
+        let near = holder.fetch(inode);
+        // Writes without an address have not asked for the options.
+        if has_peer
+            && carrier.habits.is_none()
+            && let Some(near) = &near
+        {
+            carrier.habits = Some(carrier::habits_of(near, is_v6));
+        }
+        // "Too big" without an entry of the queue would be ECONNREFUSED, at which programs give
+        // up instead of sending less.
+        let is_heard = has_peer && is_hard && errno != Errno::MSGSIZE;
+        if !is_heard && !hears(carrier) {
             return None;
         }
         let to = if has_peer {
             carrier.park().ok()?;
             Vec::new()
         } else {
-            let at = self.refusers.of(peer, socket.is_v6).ok()?;
-            address::write(at, socket.is_v6)
+            let at = self.refusers.of(Refused { peer, error }, is_v6).ok()?;
+            address::write(at, is_v6)
         };
-        // Without a descriptor the program hears of the next one.
-        if let Some(near) = socket.holder.fetch(inode) {
+        if error != refused_by(peer.ip()) || carrier.faults.are_pending() {
+            carrier.faults.note(payload, error);
+        }
+        if let Some(near) = near {
             send_refused(near.as_fd(), &to, payload);
+            // For the same reason only the queue keeps it, and calls that come here.
+            if errno == Errno::MSGSIZE && rustix::net::sockopt::socket_error(&near).is_ok() {
+                carrier.faults.hold();
+            }
         }
         Some(())
     }
@@ -82,13 +127,14 @@ impl Datagrams {
     /// The same for a datagram that the stack has sent: the peer may take the next one.
     pub(super) fn refuse_once(
         &mut self,
-        table: &Table,
+        table: &mut Table,
         inode: u64,
-        peer: SocketAddr,
-        payload: &[u8],
+        datagram: (SocketAddr, &[u8]),
+        error: IcmpError,
     ) {
-        self.refuse(table, inode, peer, payload);
-        if let Some(carrier) = table.sockets.get(&inode).and_then(Socket::carrier) {
+        let reported = self.report(table, inode, datagram, error);
+        let carrier = table.sockets.get(&inode).and_then(Socket::carrier);
+        if let (Some(()), Some(carrier)) = (reported, carrier) {
             // If the kernel refuses, so does the far end, until the next connect.
             carrier.unpark().ok();
         }
@@ -100,7 +146,7 @@ impl Datagrams {
     /// `EAGAIN` if it is empty, even if the call may block.
     pub(super) fn take_error(
         &self,
-        table: &Table,
+        table: &mut Table,
         inode: u64,
         near: &OwnedFd,
         flags: i32,
@@ -112,18 +158,27 @@ impl Datagrams {
         for _ in 0..FOREIGN_MAX {
             let received = message::receive(near.as_fd(), &mut payload, &mut control, flags)?;
             let at = address::read(&received.name);
-            let peer = match at {
-                Given::Inet(at) => self.refusers.peer(is_v6, at),
+            let refused = match at {
+                Given::Inet(at) => self.refusers.refused(is_v6, at),
                 _ => None,
             };
-            let peer = peer.or_else(|| Some(self.way(table, inode, at)?.from));
+            let peer = self.way(table, inode, at).map(|way| way.from);
+            let carrier = table.sockets.get_mut(&inode).and_then(Socket::carrier_mut);
+            // With MSG_TRUNC the length is that of the whole payload.
+            let shown = payload.get(..received.bytes).unwrap_or(&payload);
+            let noted = carrier.and_then(|it| it.faults.take(shown));
+            let refused = refused.or_else(|| {
+                let peer = peer?;
+                let error = noted.unwrap_or_else(|| refused_by(peer.ip()));
+                Some(Refused { peer, error })
+            });
             // An error about no datagram of the program's.
-            let Some(peer) = peer else {
+            let Some(Refused { peer, error }) = refused else {
                 continue;
             };
             payload.truncate(received.bytes);
             control.truncate(received.control_bytes);
-            control::set_offender(&mut control, peer.ip());
+            control::set_error(&mut control, &error);
             return Ok(Taken::Datagram(Arrived {
                 bytes: received.bytes,
                 payload,
@@ -134,6 +189,22 @@ impl Datagrams {
         }
         Err(Errno::AGAIN)
     }
+}
+
+/// The error number of a call on a datagram socket in place of the kernel's.
+pub(super) fn translated(table: &mut Table, inode: u64, error: Errno) -> Errno {
+    let carrier = table.sockets.get_mut(&inode).and_then(Socket::carrier_mut);
+    carrier.map_or(error, |carrier| carrier.faults.translate(error))
+}
+
+/// Fails a call on a datagram socket whose error the kernel does not have any more.
+///
+/// # Errors
+/// That error.
+pub(super) fn fail_by_held(table: &mut Table, inode: u64) -> Result<(), Errno> {
+    let carrier = table.sockets.get_mut(&inode).and_then(Socket::carrier_mut);
+    let held = carrier.and_then(|carrier| carrier.faults.take_held());
+    held.map_or(Ok(()), Err)
 }
 
 /// Sends what will be refused. An error that is pending fails the first send and is used up by it:
@@ -150,6 +221,14 @@ const REFUSERS_MAX: usize = 64;
 mod tests {
     use super::*;
 
+    fn refused(port: u16) -> Refused {
+        let peer = SocketAddr::from(([10, 0, 0, 1], port));
+        Refused {
+            peer,
+            error: refused_by(peer.ip()),
+        }
+    }
+
     #[test]
     fn refusals_that_nothing_has_read_are_all_kept() {
         let mut refusers = Refusers::default();
@@ -157,7 +236,7 @@ mod tests {
         let (level, name) = (libc::IPPROTO_IP, libc::IP_RECVERR);
         socket_option::set(near.as_fd(), level, name, &1_i32.to_ne_bytes()).unwrap();
         for (port, payload) in [(1, b"1"), (2, b"2"), (1, b"3")] {
-            let at = refusers.of(SocketAddr::from(([10, 0, 0, 1], port)), false);
+            let at = refusers.of(refused(port), false);
             send_refused(near.as_fd(), &address::write(at.unwrap(), false), payload);
         }
         let heard = rustix::net::sockopt::socket_error(&near).unwrap();
@@ -173,15 +252,20 @@ mod tests {
     #[test]
     fn a_refuser_stands_for_a_destination_until_many_others_came() {
         let mut refusers = Refusers::default();
-        let peer = |port| SocketAddr::from(([10, 0, 0, 1], port));
-        let first = refusers.of(peer(1), false).unwrap();
-        assert_eq!(refusers.of(peer(1), false), Ok(first));
-        assert_eq!(refusers.peer(false, first), Some(peer(1)));
-        assert_eq!(refusers.peer(true, first), None);
+        let first = refusers.of(refused(1), false).unwrap();
+        assert_eq!(refusers.of(refused(1), false), Ok(first));
+        assert_eq!(refusers.refused(false, first), Some(refused(1)));
+        assert_eq!(refusers.refused(true, first), None);
         for other in [[192, 0, 2, 1], [127, 0, 0, 2]] {
             let elsewhere = SocketAddr::from((other, first.port()));
-            assert_eq!(refusers.peer(false, elsewhere), None);
+            assert_eq!(refusers.refused(false, elsewhere), None);
         }
+        // Another error about the same destination.
+        let mut too_big = refused(1);
+        (too_big.error.code, too_big.error.info) = (4, 1400);
+        let second = refusers.of(too_big, false).unwrap();
+        assert_ne!(second, first);
+        assert_eq!(refusers.refused(false, second), Some(too_big));
         // The kernel refuses what is sent there.
         let near = carrier::datagram_socket(false).unwrap();
         rustix::net::connect(&near, &first).unwrap();
@@ -189,8 +273,8 @@ mod tests {
         let heard = rustix::net::sockopt::socket_error(&near).unwrap();
         assert_eq!(heard, Err(Errno::CONNREFUSED));
         for port in 2..=REFUSERS_MAX as u16 + 1 {
-            refusers.of(peer(port), false).unwrap();
+            refusers.of(refused(port), false).unwrap();
         }
-        assert_eq!(refusers.peer(false, first), None);
+        assert_eq!(refusers.refused(false, first), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Datagrams between programs' sockets and the stack, or other programs' sockets.
 
 use super::*;
+use crate::control::refused_by;
 use sidecore_bare::width::ToUsize as _;
 use sidecore_net::sock::client::next_refusal;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -87,7 +88,8 @@ impl Datagrams {
         }
         if !table.ports.at(Transport::Udp, peer).is_empty() {
             // Sockets there have other peers, which may change.
-            self.refuse_once(table, inode, peer, datagram.payload);
+            let refused = (peer, datagram.payload);
+            self.refuse_once(table, inode, refused, refused_by(peer.ip()));
             return Ok(());
         }
         // Of an unconnected sender only one that asks for it hears an error.
@@ -164,13 +166,14 @@ impl Datagrams {
         }
     }
 
-    /// Reports datagrams that were refused where the stack has sent them.
+    /// Reports ICMP errors about datagrams that the stack has sent.
     fn give_refusals(&mut self, table: &mut Table, engine: Session) {
         while let Some(client) = &mut table.engine.client
-            && let Some((peer, payload)) = next_refusal(client, engine)
+            && let Some(refusal) = next_refusal(client, engine)
         {
-            if let Some(inode) = taker_of(table, table.engine.sharers(engine), peer) {
-                self.refuse_once(table, inode, peer, &payload);
+            if let Some(inode) = taker_of(table, table.engine.sharers(engine), refusal.peer) {
+                let refused = (refusal.peer, refusal.payload.as_slice());
+                self.refuse_once(table, inode, refused, refusal.error);
             }
         }
     }

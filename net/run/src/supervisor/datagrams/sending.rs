@@ -5,6 +5,7 @@ use super::header::{
     CONTROL_BYTES_MAX, HEADER_BYTES, Header, MESSAGE_BYTES, MESSAGES_MAX, NAME_BYTES_AT,
     clear_control, clear_controls,
 };
+use super::refusing::{fail_by_held, translated};
 use super::route::Outgoing;
 use super::*;
 use crate::carrier::{Corked, Habits};
@@ -167,7 +168,9 @@ impl Datagrams {
             Given::Unspecified => {
                 let near = caller.fetch(caller.int(0))?;
                 let (payload, control) = (sending.payload, &asked.for_kernel);
-                let sent = message::send(near.as_fd(), &[], payload, control, sending.flags)?;
+                fail_by_held(table, inode)?;
+                let sent = message::send(near.as_fd(), &[], payload, control, sending.flags);
+                let sent = sent.map_err(|error| translated(table, inode, error))?;
                 // As in the kernel, the datagram is delivered before the call returns.
                 self.take(table, inode);
                 return Ok(sent);
@@ -283,7 +286,11 @@ impl Datagrams {
             // The kernel checks limits and options, and reports pending errors.
             let sink = address::write(self.senders.sink(is_v6)?, is_v6);
             let (payload, control) = (sending.payload, &asked.for_kernel);
-            message::send(near.as_fd(), &sink, payload, control, sending.flags)?;
+            if let Some(error) = carrier.faults.take_held() {
+                return Err(error);
+            }
+            message::send(near.as_fd(), &sink, payload, control, sending.flags)
+                .map_err(|error| carrier.faults.translate(error))?;
         }
         carrier.habits = Some(habits);
         Ok(habits)

@@ -522,6 +522,9 @@ fn errors_of_the_stack_are_the_kernels() {
         (SocketError::InUse, Errno::ADDRINUSE),
         (SocketError::NotOurs, Errno::ADDRNOTAVAIL),
         (SocketError::TooLong, Errno::MSGSIZE),
+        (SocketError::NetworkUnreachable, Errno::NETUNREACH),
+        (SocketError::Prohibited, Errno::ACCESS),
+        (SocketError::NoProtocol, Errno::NOPROTOOPT),
     ] {
         assert_eq!(errno_of(&error.into()), errno);
     }

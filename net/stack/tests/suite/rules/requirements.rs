@@ -180,7 +180,16 @@ fn rfc_9293_3_9_1_1_a_port_can_be_listened_at_whatever_sessions_have_it() {
 /// MUST-47, MUST-54, MUST-56, SHLD-25: reported, and the session continues.
 #[test]
 fn rfc_9293_3_9_2_2_soft_errors_are_told() {
-    for about in [[3, 0], [3, 1], [3, 5], [11, 0], [11, 1], [12, 0]] {
+    let soft = [[3, 0], [3, 1], [3, 5], [11, 0], [11, 1], [12, 0]];
+    // Hard ones end only what is being opened (RFC 5927 section 5.2).
+    let hard = [[3, 2], [3, 3], [3, 9], [3, 13]];
+    for about in soft.into_iter().chain(hard) {
+        let reason = match about {
+            [3, 0 | 9] => SessionError::NetworkUnreachable,
+            [3, 2] => SessionError::NoProtocol,
+            [3, 3] => SessionError::Refused,
+            _ => SessionError::Unreachable,
+        };
         let mut peer = Peer::new(|_| {});
         let id = peer.open(&PLAIN);
         peer.write(id, &[1; 100]);
@@ -196,7 +205,7 @@ fn rfc_9293_3_9_2_2_soft_errors_are_told() {
             "{about:?}"
         );
         let info = peer.stack.info(id).expect("open");
-        assert_eq!(info.soft_error, Some(SessionError::Unreachable));
+        assert_eq!(info.soft_error, Some(reason), "{about:?}");
         assert_eq!(info.state, SessionState::Established);
         peer.ack(100);
         assert_eq!(peer.stack.info(id).expect("open").soft_error, None);
@@ -223,14 +232,22 @@ fn rfc_9293_3_8_3_an_application_hears_of_three_timeouts() {
     assert_eq!(peer.error(id), Some(SessionError::Unreachable));
 }
 
-/// As in Linux: a SYN that is answered by ICMP's "port unreachable" is refused; a network or host
-/// that is unreachable is another reason.
+/// As in Linux: a SYN that is answered by ICMP's "port unreachable" is refused; a network, a host
+/// or a protocol that is unreachable are other reasons. A failed source route and a packet that
+/// was too large or too long under way end nothing.
 #[test]
 fn rfc_9293_3_9_2_2_an_unreachable_port_refuses_an_opening() {
-    for (code, expected) in [
-        (0, SessionError::Unreachable),
-        (1, SessionError::Unreachable),
-        (3, SessionError::Refused),
+    for (about, expected) in [
+        ([3, 0], Some(SessionError::NetworkUnreachable)),
+        ([3, 1], Some(SessionError::Unreachable)),
+        ([3, 2], Some(SessionError::NoProtocol)),
+        ([3, 3], Some(SessionError::Refused)),
+        ([3, 4], None),
+        ([3, 5], None),
+        ([3, 9], Some(SessionError::NetworkUnreachable)),
+        ([3, 13], Some(SessionError::Unreachable)),
+        ([3, 16], None),
+        ([11, 0], None),
     ] {
         let mut peer = Peer::new(|_| {});
         let remote = v4(2, peer.port);
@@ -240,7 +257,10 @@ fn rfc_9293_3_9_2_2_an_unreachable_port_refuses_an_opening() {
         peer.greet();
         peer.flush();
         let syn = peer.take().pop().expect("a SYN");
-        icmp_about(&mut peer, [3, code], 0, syn.sequence);
-        assert_eq!(peer.error(opening), Some(expected), "code {code}");
+        // About a number that was not sent, as a forger guesses it.
+        icmp_about(&mut peer, about, 0, syn.sequence.wrapping_add(1));
+        assert_eq!(peer.error(opening), None, "{about:?}");
+        icmp_about(&mut peer, about, 0, syn.sequence);
+        assert_eq!(peer.error(opening), expected, "{about:?}");
     }
 }
