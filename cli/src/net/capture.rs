@@ -2,7 +2,8 @@
 
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result, bail};
-use sidecore_net::capture::{CaptureFile, CaptureOptions, Filter, record};
+use sidecore_net::capture::{CaptureFile, CaptureOptions, CaptureRing, Filter, record};
+use sidecore_terminal::quantity;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -17,12 +18,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "EXPRESSION", default_value = "")]
     filter: String,
     /// Bytes that are kept of each frame.
-    #[arg(long, value_name = "BYTES", default_value_t = 262_144,
+    #[arg(short = 's', long, value_name = "BYTES", default_value_t = 262_144,
           value_parser = clap::value_parser!(u32).range(64..=262_144))]
     frame_bytes: u32,
     /// End after this number of frames.
-    #[arg(long, value_name = "N")]
+    #[arg(short = 'c', long, value_name = "N")]
     frames: Option<u64>,
+    /// Go on in a new file before one is larger, at least 64KiB; out.pcapng becomes out.1.pcapng,
+    /// out.2.pcapng and so on.
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
+    file_bytes: Option<u64>,
+    /// Keep the last files only.
+    #[arg(long, value_name = "N", requires = "file_bytes",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    files: Option<u64>,
     /// End after this time, in seconds.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u32>,
@@ -39,6 +48,12 @@ impl Args {
         if is_standard && self.json {
             bail!("frames and --json would both be on standard output; write to a file");
         }
+        if is_standard && self.file_bytes.is_some() {
+            bail!("--file-bytes divides files; write to one");
+        }
+        if self.file_bytes.is_some_and(|bytes| bytes < FILE_BYTES_MIN) {
+            bail!("--file-bytes: files of less than 64KiB would hold a frame or two");
+        }
         // Before a file is replaced.
         Filter::parse(&self.filter)?;
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
@@ -48,9 +63,15 @@ impl Args {
             let output = std::io::stdout().lock();
             Box::new(BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, output))
         } else {
-            let file = File::create(&self.output);
-            let file = file.with_context(|| format!("cannot write {name}"))?;
-            Box::new(CaptureFile::new(file))
+            let file = match self.file_bytes {
+                Some(file_bytes_max) => CaptureFile::first(CaptureRing {
+                    path: self.output,
+                    file_bytes_max,
+                    files_max: self.files,
+                }),
+                None => File::create(&self.output).map(CaptureFile::new),
+            };
+            Box::new(file.with_context(|| format!("cannot write {name}"))?)
         };
         let options = CaptureOptions {
             filter: self.filter,
@@ -80,3 +101,5 @@ impl Args {
 }
 
 const OUTPUT_BUFFER_BYTES: usize = 1 << 20;
+/// The smallest file of several.
+const FILE_BYTES_MIN: u64 = 64 << 10;

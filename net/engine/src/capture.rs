@@ -326,6 +326,42 @@ impl<W: Write> PcapNg<W> {
     }
 }
 
+/// Files of a capture that goes on in a new one where a frame does not fit.
+#[derive(Debug, Clone)]
+pub struct CaptureRing {
+    /// Their path: the number of each, from 1 on, stands before the extension (`out.1.pcapng`).
+    pub path: PathBuf,
+    /// Bytes of a file, at most, unless its only frame is larger.
+    pub file_bytes_max: u64,
+    /// The number of files that stay; the oldest is removed for a further one. None: all stay.
+    pub files_max: Option<u64>,
+}
+
+impl CaptureRing {
+    /// The path of a file.
+    #[must_use]
+    pub fn file(&self, number: u64) -> PathBuf {
+        let mut name = self.path.file_stem().unwrap_or_default().to_os_string();
+        name.push(format!(".{number}"));
+        if let Some(extension) = self.path.extension() {
+            name.push(".");
+            name.push(extension);
+        }
+        self.path.with_file_name(name)
+    }
+}
+
+/// The file that is being written of several.
+#[derive(Debug)]
+struct Turn {
+    files: CaptureRing,
+    number: u64,
+    /// Frames in this file.
+    frames: u64,
+    /// The blocks with which each file begins.
+    head: Vec<Vec<u8>>,
+}
+
 /// A file of blocks, each passed to it in one piece. If the disk is full, it ends with a whole
 /// block, so that readers find no damage.
 #[derive(Debug)]
@@ -336,6 +372,8 @@ pub struct CaptureFile {
     ends: Vec<usize>,
     /// Bytes of the whole blocks in the file.
     whole_bytes: u64,
+    /// Where there are several.
+    turn: Option<Turn>,
 }
 
 impl CaptureFile {
@@ -347,7 +385,59 @@ impl CaptureFile {
             blocks: Vec::new(),
             ends: Vec::new(),
             whole_bytes: 0,
+            turn: None,
         }
+    }
+
+    /// The first of several files.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn first(files: CaptureRing) -> io::Result<Self> {
+        let number = 1;
+        let file = Self::new(File::create(files.file(number))?);
+        Ok(Self {
+            turn: Some(Turn {
+                files,
+                number,
+                frames: 0,
+                head: Vec::new(),
+            }),
+            ..file
+        })
+    }
+
+    /// True if a frame's block belongs to the next file.
+    fn is_full_for(&self, block: &[u8]) -> bool {
+        let Some(turn) = &self.turn else {
+            return false;
+        };
+        let bytes = self.whole_bytes + (self.blocks.len() + block.len()).to_u64();
+        kind_of(block) == PACKET && turn.frames > 0 && bytes > turn.files.file_bytes_max
+    }
+
+    /// Goes on in the next file, which begins as the first one did.
+    fn turn_over(&mut self) -> io::Result<()> {
+        self.flush()?;
+        let Some(turn) = &mut self.turn else {
+            return Ok(());
+        };
+        turn.number += 1;
+        turn.frames = 0;
+        self.file = File::create(turn.files.file(turn.number))?;
+        self.whole_bytes = 0;
+        for block in &turn.head {
+            self.blocks.extend(block);
+            self.ends.push(self.blocks.len());
+        }
+        let oldest = turn.files.files_max;
+        let oldest = oldest.map_or(0, |kept| turn.number.saturating_sub(kept));
+        // They are numbered from 1 on.
+        if oldest > 0 {
+            // The user may have moved it away.
+            std::fs::remove_file(turn.files.file(oldest)).ok();
+        }
+        Ok(())
     }
 
     /// Writes the blocks; the number of bytes that the file took.
@@ -367,6 +457,16 @@ impl CaptureFile {
 
 impl Write for CaptureFile {
     fn write(&mut self, block: &[u8]) -> io::Result<usize> {
+        if self.is_full_for(block) {
+            self.turn_over()?;
+        }
+        if let Some(turn) = &mut self.turn {
+            match kind_of(block) {
+                SECTION | INTERFACE => turn.head.push(block.to_vec()),
+                PACKET => turn.frames += 1,
+                _ => {}
+            }
+        }
         // Blocks are never divided between two writes.
         if self.blocks.len() + block.len() > FILE_BUFFER_BYTES {
             self.flush()?;
@@ -397,6 +497,13 @@ fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     body.extend(u16::try_from(value.len()).unwrap_or_default().to_le_bytes());
     body.extend(value);
     body.resize(body.len().next_multiple_of(4), 0);
+}
+
+/// The type of a block.
+fn kind_of(block: &[u8]) -> u32 {
+    block
+        .first_chunk()
+        .map_or(0, |kind| u32::from_le_bytes(*kind))
 }
 
 /// A time as its upper and its lower half.

@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 129] = [
+const REFUSALS: [(&str, &str, &str); 131] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -209,6 +209,8 @@ const REFUSALS: [(&str, &str, &str); 129] = [
         "a port is missing",
     ),
     ("net capture", "-w - --json", "--json"),
+    ("net capture", "-w - --file-bytes 1MiB", "--file-bytes"),
+    ("net capture", "-w x.pcapng --file-bytes 1KiB", "64KiB"),
     ("net echo", "nowhere:7", "nowhere:7"),
     (
         "net discard",

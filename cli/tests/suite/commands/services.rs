@@ -205,6 +205,8 @@ fn frames_of_a_stack_are_captured() {
     namespace::in_namespace(|| {
         let _up = Service::start("net up net.toml", "ready net.sock on sidecore0");
         kept("net capture", "-w frames.pcapng --seconds 0 --filter tcp");
+        let several = "-w several.pcapng --file-bytes 64KiB --files 2";
+        kept("net capture", &format!("{several} -s 64 -c 9 --seconds 0"));
     });
 }
 

@@ -1,9 +1,9 @@
 //! Which frames a capture wants: a small expression over hosts, ports and protocols.
 //!
 //! The words are those of pcap-filter(7), of which this has a part: `host`, `net`, `port`,
-//! `portrange`, each with `src` or `dst` before it, the names of protocols, `and`, `or`, `not` and
-//! parentheses. Must stay true: any text is parsed or refused with the place of its fault; any
-//! frame is judged in bounded time, and no byte of it is changed. Pure.
+//! `portrange`, each with `src` or `dst` before it, `proto`, names of protocols, also before one of
+//! these, `and`, `or`, `not` and parentheses. Must stay true: any text is parsed or refused with
+//! the place of its fault; any frame is judged in bounded time, and none of it is changed. Pure.
 //!
 //! ```
 //! use sidecore_net::capture::Filter;
@@ -24,8 +24,8 @@ pub struct Filter(Test);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "filter: {reason}; write `host ADDRESS`, `net PREFIX/BITS`, `port N`, `portrange A-B` (each \
-     after `src` or `dst`, too), `tcp`, `udp`, `icmp`, `icmp6`, `arp`, `ip`, `ip6`, with `and`, \
-     `or`, `not` and parentheses between them"
+     after `src` or `dst`, too), `proto N`, `tcp`, `udp`, `icmp`, `icmp6`, `arp`, `ip`, `ip6` \
+     (each before one of these, too), with `and`, `or`, `not` and parentheses between them"
 )]
 pub struct FilterError {
     /// The fault, and its word.
@@ -50,6 +50,7 @@ enum Test {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Either,
+    Both,
     Source,
     Destination,
 }
@@ -61,6 +62,7 @@ impl Side {
             Self::Source => test(source),
             Self::Destination => test(destination),
             Self::Either => test(source) || test(destination),
+            Self::Both => test(source) && test(destination),
         }
     }
 }
@@ -240,42 +242,91 @@ impl<'t> Words<'t> {
     }
 
     fn primitive(&mut self) -> Result<Test, FilterError> {
-        let side = if self.take(["src", "src"]) {
-            Side::Source
-        } else if self.take(["dst", "dst"]) {
-            Side::Destination
-        } else {
-            Side::Either
-        };
+        let side = self.side();
+        let ends = side.unwrap_or(Side::Either);
         let word = self.next("a test")?;
-        Ok(match word {
+        match word {
             "host" | "net" => {
                 let (ip, bits) = parse_prefix(self.next("an address")?).map_err(fault)?;
-                Test::Net(side, ip, bits)
+                return Ok(Test::Net(ends, ip, bits));
             }
             "port" => {
                 let port = port(self.next("a port")?)?;
-                Test::Port(side, port, port)
+                return Ok(Test::Port(ends, port, port));
             }
             "portrange" => {
                 let range = self.next("a range of ports")?;
-                let ends = range.split_once('-');
-                let (first, last) = ends.ok_or_else(|| fault(format!("`{range}` is not A-B")))?;
-                Test::Port(side, port(first)?, port(last)?)
+                let (first, last) = range
+                    .split_once('-')
+                    .ok_or_else(|| fault(format!("`{range}` is not A-B")))?;
+                return Ok(Test::Port(ends, port(first)?, port(last)?));
             }
-            _ if side != Side::Either => {
-                return Err(fault(format!("`{word}` after `src` or `dst`")));
-            }
+            _ => {}
+        }
+        if let Some(side) = side {
+            // There, `host` and `net` may be left out.
+            let prefix = parse_prefix(word);
+            let wrong = |_| fault(format!("`{word}` after `src` or `dst`"));
+            let (ip, bits) = prefix.map_err(wrong)?;
+            return Ok(Test::Net(side, ip, bits));
+        }
+        let test = match word {
+            "proto" => return self.transport(),
             "ip" => Test::Link(IPV4),
             "ip6" => Test::Link(IPV6),
             "arp" => Test::Link(ARP),
-            "icmp" => Test::Transport(1),
-            "tcp" => Test::Transport(TCP),
-            "udp" => Test::Transport(UDP),
-            "icmp6" => Test::Transport(58),
-            _ => return Err(fault(format!("`{word}` is no test"))),
-        })
+            _ => {
+                let number = protocol(word);
+                Test::Transport(number.ok_or_else(|| fault(format!("`{word}` is no test")))?)
+            }
+        };
+        // Both have to hold. It is no protocol again, so that this goes one level down only.
+        if self.peek().is_some_and(|next| QUALIFIED.contains(&next)) {
+            return Ok(Test::And(Box::new(test), Box::new(self.primitive()?)));
+        }
+        Ok(test)
     }
+
+    /// The sides that are named, as `src`, or `src and dst`.
+    fn side(&mut self) -> Option<Side> {
+        let (side, other) = match self.peek()? {
+            "src" => (Side::Source, "dst"),
+            "dst" => (Side::Destination, "src"),
+            _ => return None,
+        };
+        self.at += 1;
+        let joined = match self.words.get(self.at..self.at + 2) {
+            Some(["or", word]) if *word == other => Side::Either,
+            Some(["and", word]) if *word == other => Side::Both,
+            _ => return Some(side),
+        };
+        self.at += 2;
+        Some(joined)
+    }
+
+    /// What follows `proto`.
+    fn transport(&mut self) -> Result<Test, FilterError> {
+        let word = self.next("a protocol")?;
+        let number = protocol(word).or_else(|| word.parse().ok());
+        let wrong = || fault(format!("`{word}` is no protocol, by name or number"));
+        number.map(Test::Transport).ok_or_else(wrong)
+    }
+}
+
+/// The number of a transport, or of what is in its place (IANA).
+fn protocol(name: &str) -> Option<u8> {
+    Some(match name {
+        "icmp" => 1,
+        "igmp" => 2,
+        "tcp" => TCP,
+        "udp" => UDP,
+        "gre" => 47,
+        "esp" => 50,
+        "ah" => 51,
+        "icmp6" => 58,
+        "sctp" => 132,
+        _ => return None,
+    })
 }
 
 fn port(text: &str) -> Result<u16, FilterError> {
@@ -312,9 +363,22 @@ impl Facts {
         match kind {
             IPV4 => facts.read_v4(packet),
             IPV6 => facts.read_v6(packet),
+            ARP => facts.read_arp(packet),
             _ => None,
         };
         facts
+    }
+
+    /// The addresses of a request and its answer, which `host` and `net` mean, too (RFC 826).
+    fn read_arp(&mut self, packet: &[u8]) -> Option<()> {
+        let message = packet.first_chunk::<28>()?;
+        // IPv4, with six octets of hardware address and four of its own.
+        if message[2..6] != [8, 0, 6, 4] {
+            return None;
+        }
+        let ip = |at: usize| message[at..].first_chunk::<4>().map(|it| IpAddr::from(*it));
+        self.ips = Some([ip(14)?, ip(24)?]);
+        Some(())
     }
 
     fn read_v4(&mut self, packet: &[u8]) -> Option<()> {
@@ -369,6 +433,8 @@ impl Facts {
 /// Bytes of an expression, at most.
 pub(crate) const TEXT_BYTES_MAX: usize = 1024;
 const DEPTH_MAX: usize = 32;
+/// Words that may follow the name of a protocol.
+const QUALIFIED: [&str; 7] = ["src", "dst", "host", "net", "port", "portrange", "proto"];
 /// VLAN tags, and IPv6 extension headers, that are stepped over.
 const TAGS_MAX: usize = 2;
 const EXTENSIONS_MAX: usize = 8;
@@ -429,6 +495,13 @@ mod tests {
             "!udp",
             "udp or (tcp and not port 22)",
             "not not tcp",
+            "tcp port 443",
+            "tcp dst port 443 and ip src host 10.0.0.1",
+            "src 10.0.0.1 and dst 192.0.2.0/24",
+            "src or dst port 443",
+            "src and dst portrange 1-50000",
+            "proto 6",
+            "ip proto tcp",
         ] {
             assert!(matches(wanted, &frame), "{wanted}");
         }
@@ -443,11 +516,29 @@ mod tests {
             "host fd00::1",
             "not tcp",
             "udp or tcp and port 22",
+            "udp port 443",
+            "ip6 host 10.0.0.1",
+            "src and dst port 443",
+            "proto 17",
+            "ip6 proto 6",
         ] {
             assert!(!matches(other, &frame), "{other}");
         }
         let later = v4(UDP, 100, [53, 53]);
         assert!(matches("udp", &later) && !matches("port 53", &later));
+    }
+
+    #[test]
+    fn hosts_of_arp_are_those_that_it_asks_about() {
+        let mut frame = [&[0; 12][..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]].concat();
+        frame.extend([[0; 6].as_slice(), &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 7]].concat());
+        assert!(matches("arp host 10.0.0.7 and src 10.0.0.1", &frame));
+        assert!(matches("net 10.0.0.0/24 and not ip", &frame));
+        assert!(!matches("host 10.0.0.2", &frame));
+        assert!(!matches("host 10.0.0.7", &frame[..frame.len() - 1]));
+        // Addresses of another kind.
+        frame[18] = 8;
+        assert!(!matches("host 10.0.0.7", &frame));
     }
 
     #[test]
@@ -482,6 +573,12 @@ mod tests {
             "and",
             "portrange 5",
             "etherhost x",
+            "proto 256",
+            "proto",
+            "tcp port",
+            "tcp port udp",
+            "src or 10.0.0.1",
+            "ip ip6",
         ] {
             let error = Filter::parse(wrong).expect_err(wrong).to_string();
             assert!(

@@ -168,6 +168,47 @@ fn a_file_on_a_full_disk_ends_with_a_whole_block() {
 }
 
 #[test]
+fn a_full_file_is_followed_by_one_that_stands_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = CaptureRing {
+        path: folder.path().join("out.pcapng"),
+        file_bytes_max: 5_000,
+        files_max: Some(2),
+    };
+    let (mut captures, mut reader) = both("", 1 << 18);
+    let mut written = PcapNg {
+        file: CaptureFile::first(files.clone()).unwrap(),
+        epoch_ns: 0,
+        summary: CaptureSummary::default(),
+    };
+    written
+        .begin(std::slice::from_ref(&reader), 1 << 18)
+        .unwrap();
+    for _ in 0..20 {
+        captures.received(&[7; 1000]);
+    }
+    // Larger than a file.
+    captures.received(&[7; 9000]);
+    reader.drain(0, &mut written, u64::MAX).unwrap();
+    written.end(std::slice::from_ref(&reader)).unwrap();
+    let there = (0..20).filter(|number| files.file(*number).exists());
+    assert_eq!(there.collect::<Vec<u64>>(), [5, 6]);
+    let name = files.file(5).file_name().unwrap().to_owned();
+    assert_eq!(name, "out.5.pcapng");
+    for (number, frames, end) in [(5, 4, PACKET), (6, 1, STATISTICS)] {
+        let bytes = std::fs::read(files.file(number)).unwrap();
+        assert!(number == 6 || bytes.len() <= 5_000);
+        let kinds = blocks(&bytes).into_iter().map(|(kind, _)| kind);
+        let kinds: Vec<u32> = kinds.collect();
+        assert_eq!(kinds[..2], [SECTION, INTERFACE]);
+        assert_eq!(kinds.last(), Some(&end));
+        let packets = kinds.iter().filter(|kind| **kind == PACKET);
+        assert_eq!(packets.count(), frames);
+    }
+    assert_eq!(written.summary.frames, 21);
+}
+
+#[test]
 fn what_a_slow_reader_loses_is_counted() {
     let (mut captures, mut reader) = both("", 1 << 20);
     let frame = [7; 1514];
