@@ -372,7 +372,7 @@ pub struct CaptureFile {
     ends: Vec<usize>,
     /// Bytes of the whole blocks in the file.
     whole_bytes: u64,
-    /// Where there are several.
+    /// Its place among several files.
     turn: Option<Turn>,
 }
 

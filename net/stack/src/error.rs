@@ -157,7 +157,8 @@ mod tests {
     #[test]
     fn the_meaning_of_a_type_and_a_code_is_its_familys() {
         use SessionError::{NetworkUnreachable, NoProtocol, Prohibited, Refused, Unreachable};
-        let (v4, v6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+        let v4 = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
         for (from, about, reason, ends_opening, is_too_big) in [
             (v4, [3, 0], NetworkUnreachable, true, false),
             (v4, [3, 1], Unreachable, true, false),

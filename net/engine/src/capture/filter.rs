@@ -304,7 +304,7 @@ impl<'t> Words<'t> {
         Some(joined)
     }
 
-    /// What follows `proto`.
+    /// The protocol after `proto`.
     fn transport(&mut self) -> Result<Test, FilterError> {
         let word = self.next("a protocol")?;
         let number = protocol(word).or_else(|| word.parse().ok());

@@ -3,11 +3,21 @@
 #![allow(dead_code)] // each test file uses its part
 
 use sidecore_net::sock::{Id, SocketError, SocketOption, Sockets, Status};
+use sidecore_net::{IcmpError, Refusal};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Bytes in flight per session.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
+
+/// A port for whose datagrams [`TOO_BIG`] comes.
+pub(crate) const TOO_BIG_PORT: u16 = 1;
+pub(crate) const TOO_BIG: IcmpError = IcmpError {
+    kind: 3,
+    code: 4,
+    info: 1400,
+    from: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 9)),
+};
 
 /// Sessions that wait to be accepted.
 type Waiting = VecDeque<(Id, SocketAddr)>;
@@ -21,7 +31,10 @@ pub(crate) struct Loopback {
     sessions: BTreeMap<Id, Session>,
     datagrams: BTreeMap<Id, (SocketAddr, Datagrams)>,
     happenings: VecDeque<Id>,
+    refusals: VecDeque<(Id, Refusal)>,
     pub(crate) aborted: usize,
+    /// Options that were set on sessions.
+    pub(crate) options: Vec<SocketOption>,
 }
 
 struct Session {
@@ -184,9 +197,11 @@ impl Sockets for Loopback {
         self.drop_session(socket, Some(SocketError::Reset));
     }
 
-    fn set(&mut self, session: Id, _: SocketOption) -> Result<(), SocketError> {
+    fn set(&mut self, session: Id, option: SocketOption) -> Result<(), SocketError> {
         let known = self.sessions.contains_key(&session);
-        known.then_some(()).ok_or(SocketError::NotOpen)
+        known.then_some(()).ok_or(SocketError::NotOpen)?;
+        self.options.push(option);
+        Ok(())
     }
 
     fn bind_udp(&mut self, local: SocketAddr, _owner: Option<u32>) -> Result<Id, SocketError> {
@@ -197,6 +212,17 @@ impl Sockets for Loopback {
 
     fn send_to(&mut self, socket: Id, peer: SocketAddr, bytes: &[u8]) -> Result<bool, SocketError> {
         let local = self.datagrams.get(&socket).ok_or(SocketError::NotOpen)?.0;
+        if peer.port() == TOO_BIG_PORT {
+            let (payload, error) = (bytes.to_vec(), TOO_BIG);
+            let refusal = Refusal {
+                peer,
+                payload,
+                error,
+            };
+            self.refusals.push_back((socket, refusal));
+            self.happenings.push_back(socket);
+            return Ok(true);
+        }
         let mut sockets = self.datagrams.iter_mut();
         let (&id, (_, queue)) = sockets
             .find(|(_, (at, _))| *at == peer)
@@ -222,6 +248,15 @@ impl Sockets for Loopback {
             queue.pop_front();
         }
         Some((peer, left))
+    }
+
+    fn has_refusal(&self, socket: Id) -> bool {
+        self.refusals.iter().any(|(of, _)| *of == socket)
+    }
+
+    fn next_refusal(&mut self, socket: Id) -> Option<Refusal> {
+        let at = self.refusals.iter().position(|(of, _)| *of == socket)?;
+        self.refusals.remove(at).map(|(_, refusal)| refusal)
     }
 
     fn local(&self, socket: Id) -> Option<SocketAddr> {

@@ -3,8 +3,8 @@
 
 use crate::loopback;
 
-use loopback::{BUFFER_BYTES, Loopback};
-use sidecore_net::sock::client::{Client, ClientError, ClientOptions, Socket};
+use loopback::{BUFFER_BYTES, Loopback, TOO_BIG, TOO_BIG_PORT};
+use sidecore_net::sock::client::{Client, ClientError, ClientOptions, Socket, next_refusal};
 use sidecore_net::sock::control::{Admission, Control, SockError};
 use sidecore_net::sock::layout::VERSION;
 use sidecore_net::sock::server::{ClientStatus, Server};
@@ -240,6 +240,45 @@ fn a_round_trip_copied_and_where_it_lies() {
         server.write(far, b"x"),
         Err(ClientError::Socket(SocketError::NotOpen))
     ));
+}
+
+#[test]
+fn a_datagram_that_was_refused_comes_back_with_the_error() {
+    let engine = Engine::start();
+    let mut client = engine.attach();
+    let socket = client.bind_udp("10.0.0.1:5".parse().unwrap()).unwrap();
+    for peer in ["10.0.0.2", "fd00::2"] {
+        let peer = SocketAddr::new(peer.parse().unwrap(), TOO_BIG_PORT);
+        client.send_to(socket, peer, b"too much").unwrap();
+        let refusal = until(&mut client, |client| next_refusal(client, socket));
+        assert_eq!((refusal.peer, refusal.error), (peer, TOO_BIG));
+        assert_eq!(refusal.payload, b"too much");
+    }
+    client
+        .send_to(
+            socket,
+            SocketAddr::new([10, 0, 0, 2].into(), TOO_BIG_PORT),
+            b"",
+        )
+        .unwrap();
+    let refusal = until(&mut client, |client| next_refusal(client, socket));
+    assert!(refusal.payload.is_empty());
+}
+
+/// The SYN already announces it.
+#[test]
+fn a_connect_brings_its_receive_buffer() {
+    let engine = Engine::start();
+    let mut client = engine.attach();
+    client.listen(service(), 2).unwrap();
+    for bytes in [None, Some(5000)] {
+        let opening = client.begin_connect(0, service(), bytes).unwrap();
+        let (answered, session) = until(&mut client, Client::next_opened);
+        assert_eq!(answered, opening);
+        assert!(session.is_ok());
+    }
+    let (stack, ..) = engine.end();
+    assert_eq!(stack.options, [SocketOption::ReceiveBytes(5000)]);
 }
 
 #[test]

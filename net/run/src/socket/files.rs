@@ -127,8 +127,8 @@ fn number(file: &OwnedFd, level: i32, name: i32) -> Option<u32> {
 /// the other half is overhead.
 pub(crate) fn window_of(receive_bytes: Option<u32>, clamp: Option<u32>) -> Option<u32> {
     let half = receive_bytes.map(|bytes| bytes / 2);
-    // Zero is no clamp.
-    let clamp = clamp.filter(|clamp| *clamp > 0);
+    // Zero is no clamp. The kernel itself sets a huge one when it tries to connect the socket.
+    let clamp = clamp.filter(|clamp| (1..WINDOW_MAX).contains(clamp));
     let window = half.into_iter().chain(clamp).min()?;
     Some(window.clamp(WINDOW_MIN, WINDOW_MAX))
 }
