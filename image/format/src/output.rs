@@ -256,12 +256,12 @@ mod tests {
     fn a_look_that_fails_shows_no_free_place() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::open(directory.path()).unwrap();
-        std::fs::write(directory.path().join("image"), "").unwrap();
+        std::fs::write(directory.path().join("disk"), "").unwrap();
         let look = |name: &str| is_there(folder.stat_of(OsStr::new(name)));
-        assert!(look("image").unwrap());
+        assert!(look("disk").unwrap());
         assert!(!look("other").unwrap());
         // Not a directory, and longer than a name can be.
-        look("image/other").unwrap_err();
+        look("disk/other").unwrap_err();
         look(&"n".repeat(300)).unwrap_err();
     }
 
