@@ -150,6 +150,35 @@ pub(crate) fn limit_sending(end: BorrowedFd<'_>, bytes: u32) {
     socket_option::set(end, libc::SOL_SOCKET, libc::SO_SNDBUF, &value).ok();
 }
 
+/// Writes to the pair until its near end is no longer writable, which holds until there is a
+/// session; returns the number of bytes.
+pub(crate) fn fill(near: &OwnedFd) -> Result<usize, Errno> {
+    let bytes = [0; FILL_BYTES];
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let mut filled = 0;
+    // The kernel counts memory, not bytes, and its limits can be changed: it is asked each time.
+    for _ in 0..FILLS_MAX {
+        match rustix::net::send(near, &bytes, flags) {
+            Ok(count) => filled += count,
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error),
+        }
+        if !is_writable(near) {
+            break;
+        }
+    }
+    Ok(filled)
+}
+
+fn is_writable(file: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(file, PollFlags::OUT)];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok()
+        && polled[0].revents().contains(PollFlags::OUT)
+}
+
+const FILL_BYTES: usize = 64 << 10;
+const FILLS_MAX: usize = 256;
 /// The least and the largest receive buffer of the stack, in bytes.
 const WINDOW_MIN: u32 = 4096;
 const WINDOW_MAX: u32 = 8 << 20;

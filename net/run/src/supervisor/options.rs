@@ -88,7 +88,8 @@ impl Table {
         let number = |value: i32| value.to_ne_bytes().to_vec();
         let mut value = match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) if has_fault => {
-                number(fault_of(socket, &caller.fetch(descriptor)?)?)
+                let near = caller.fetch(descriptor)?;
+                number(fault_of(socket, &near)?)
             }
             // The pair reports its own error.
             (libc::SOL_SOCKET, libc::SO_ERROR) if matches!(socket.state, State::Joined(_)) => {
