@@ -266,10 +266,16 @@ impl Args {
         rules.mtime_s = self.mtime;
         let scratch = scratch_directory(&self.output);
         let tree = (self.inner, &rules);
-        let source = Source::open_in(&self.source, form, tree, &scratch, memory_bytes)?;
-        let is_asked = self.untar || self.decompress || self.raw;
-        if let Some(foreign) = source.foreign().filter(|_| !is_asked) {
-            let (path, kind, next) = (self.source.display(), foreign.kind, foreign.next);
+        let mut source = Source::open_in(&self.source, form, tree, &scratch, memory_bytes)?;
+        if self.untar || self.decompress || self.raw {
+            return Ok(source);
+        }
+        if let Some(foreign) = source.foreign()? {
+            let path = match self.source.as_os_str() == "-" {
+                true => "standard input".into(),
+                false => self.source.display().to_string(),
+            };
+            let (kind, next) = (foreign.kind, foreign.next);
             // Bytes of a disk in another format are still all of a disk; these are not.
             anyhow::ensure!(
                 kind != OVERLAY_KIND,

@@ -151,3 +151,50 @@ fn what_comes_through_a_pipe_is_decompressed_as_a_file_is() {
         assert!(fs::read(place.path("back")).unwrap() == wanted, "{program}");
     }
 }
+
+/// Without `--decompress`, a pipe's form is named as a file's is, and its bytes are all packed.
+#[test]
+fn the_form_of_what_comes_through_a_pipe_is_named() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(200_000));
+    let (image, out) = (place.path("source.img"), place.path("image"));
+    pack(&raw, &image, &[]);
+    ok(sidecore(&["block", "clone"]).args([&image, &place.path("overlay")]));
+    ok(tool("qemu-img")
+        .args(["convert", "-f", "raw", "-O", "qcow2"])
+        .args([&raw, &place.path("qcow2")]));
+    place.write("short", b"abc");
+    let packed = |name: &str, words: &[&str]| {
+        let mut cat = tool("cat")
+            .arg(place.path(name))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut command = sidecore(&["block", "pack", "-", "-o"]);
+        command
+            .arg(&out)
+            .args(words)
+            .stdin(cat.stdout.take().unwrap());
+        let output = run(&mut command);
+        cat.wait().unwrap();
+        output
+    };
+    let refused = packed("overlay", &[]);
+    fails(&refused, 2, "standard input is an overlay");
+    assert!(!out.exists());
+    for (name, words, says) in [
+        ("qcow2", &[][..], "standard input is a qcow2 image"),
+        ("overlay", &["--raw"], ""),
+        ("raw", &[], ""),
+        ("short", &[], ""),
+    ] {
+        let output = packed(name, words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {said}");
+        assert!(said.contains(says), "{name}: {said}");
+        assert_eq!(said.is_empty(), says.is_empty(), "{name}: {said}");
+        ok(&mut unpack(&out, &place.path("back")));
+        let (back, source) = (fs::read(place.path("back")), fs::read(place.path(name)));
+        assert!(back.unwrap() == source.unwrap(), "{name}");
+    }
+}

@@ -144,7 +144,9 @@ fn decoder(head: &[u8], stream: Buffered, memory_bytes: u64) -> io::Result<Decod
 }
 
 /// The first bytes of a stream, and the stream with them.
-fn peek(mut stream: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
+pub(super) fn peek(
+    mut stream: Box<dyn Read + Send>,
+) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
     let mut head = Vec::with_capacity(foreign::HEAD_BYTES);
     let first = stream.by_ref().take(foreign::HEAD_BYTES.to_u64());
     { first }.read_to_end(&mut head)?;

@@ -270,15 +270,31 @@ impl Source {
         Ok(source)
     }
 
-    /// The source's form, if it holds a disk that another program has to unpack.
-    #[must_use]
-    pub fn foreign(&self) -> Option<Foreign> {
-        let Reader::File(sparse) = &self.reader else {
-            return None;
-        };
-        // A file that cannot be read now fails when it is packed.
-        let end = || foreign::recognize_end(&sparse.end().ok()?);
-        foreign::recognize(&sparse.head().ok()?).or_else(end)
+    /// The source's form, if it holds a disk that another program has to unpack. Of a stream only
+    /// the beginning is known before it is packed: this waits for it, and keeps it for the packing.
+    ///
+    /// # Errors
+    /// [`PackError::Source`] for a stream that cannot be read.
+    pub fn foreign(&mut self) -> Result<Option<Foreign>, PackError> {
+        match &mut self.reader {
+            Reader::Stream(stream) => {
+                let stream_taken = std::mem::replace(stream, Box::new(io::empty()));
+                let peeked = compressed::peek(stream_taken);
+                let (head, whole) = peeked.map_err(|source| PackError::Source {
+                    path: self.path.clone(),
+                    source,
+                })?;
+                *stream = whole;
+                Ok(foreign::recognize(&head))
+            }
+            Reader::File(sparse) => {
+                // A file that cannot be read now fails when it is packed.
+                let head = sparse.head().ok();
+                let end = || foreign::recognize_end(&sparse.end().ok()?);
+                let found = head.and_then(|head| foreign::recognize(&head));
+                Ok(found.or_else(end))
+            }
+        }
     }
 
     /// Bytes of holes, if known without reading; beyond a bounded number of extents all counts as
