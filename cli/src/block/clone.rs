@@ -5,7 +5,7 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::overlay::grain;
 use sidecore_block::overlay::identity::Identity;
-use sidecore_block::overlay::tools::{self, CloneKind, clone};
+use sidecore_block::overlay::tools::{self, CloneKind, clone_sized};
 use sidecore_export::live::{self, Snapshot};
 use sidecore_remote::access::name;
 use sidecore_terminal::{Text, quantity};
@@ -38,6 +38,10 @@ pub(crate) struct Args {
     /// more for devices of more than 1 TiB]
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     grain: Option<u64>,
+    /// Size of the clone's device, at least that of the image or OVERLAY: zeros lie behind its end.
+    /// A larger clone is a layer [default: the same size]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
+    size: Option<u64>,
     #[command(flatten)]
     memory: MemoryArgs,
     /// Report in JSON on standard output
@@ -51,13 +55,15 @@ impl Args {
             true => {
                 let base = self.base.as_deref().map(|base| self.identity(base));
                 let base = base.transpose()?;
-                clone(&self.overlay, &self.new, base.as_ref(), !self.layer)?
+                let how = (!self.layer, self.size);
+                clone_sized(&self.overlay, &self.new, base.as_ref(), how)?
             }
             false => {
                 let identity = self.identity(&self.overlay)?;
-                let grain = grain(self.grain, identity.size_bytes);
+                let size = self.size.unwrap_or(identity.size_bytes);
+                let sizes = (size, grain(self.grain, size));
                 let name = name(&self.overlay);
-                tools::create(&self.new, &identity, grain, &name)?;
+                tools::create_sized(&self.new, &identity, sizes, &name)?;
                 CloneKind::New
             }
         };

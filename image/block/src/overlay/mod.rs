@@ -96,12 +96,13 @@ pub enum OverlayError {
     /// A size that an overlay cannot have.
     #[error(
         "a device of {wanted} bytes is asked for, and it has {size_bytes}; a size is given when an \
-         overlay is made, as large as its image or larger: begin another, or a clone"
+         overlay is made, as large as what it stands on or larger: `sidecore block clone --size` \
+         puts a larger one above it"
     )]
     Size {
         /// The size asked for.
         wanted: u64,
-        /// The size that it has, or its image.
+        /// The size that it has, or what it stands on.
         size_bytes: u64,
     },
     /// Bytes that do not match their checksum, or are not valid.

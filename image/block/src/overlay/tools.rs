@@ -1,4 +1,4 @@
-//! Creates, opens, clones and describes overlays by their paths.
+//! Creates, opens and clones overlays by their paths.
 //!
 //! Why here: file names, locks and the relation of layers are checked here, once.
 //! Must stay true: an existing file is never replaced. No link of another user is followed. A new
@@ -12,14 +12,14 @@ use super::format::{ENTRY_BYTES, GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE, Id, Par
 use super::identity::Identity;
 use super::layer::{Layer, write_superblocks};
 use super::load::{self, MAP_BYTES};
+pub use super::opening::{Description, describe};
 use super::seal::{LayerLock, Seal, random};
 use super::store::{FileStore, Store};
+use crate::format::output::{Existing, Output};
 use crate::source::BlockSource;
 use rustix::fs::OFlags;
-use sidecore_bare::text::bytes;
 use sidecore_bare::width::ToU64;
 use sidecore_sys::folder::{Folder, open_named};
-use sidecore_terminal::Text;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -44,12 +44,21 @@ pub fn create(
 ///
 /// # Errors
 /// As [`create`]; [`OverlayError::Size`] for a smaller one.
-pub(super) fn create_sized(
+pub fn create_sized(
     path: &Path,
+    base: &Identity,
+    sizes: (u64, u32),
+    name: &str,
+) -> Result<(), OverlayError> {
+    make(path, &first(base, sizes, name)?, Some(base)).map(drop)
+}
+
+/// The superblock of a first overlay on an image.
+fn first(
     base: &Identity,
     (size_bytes, grain_bytes): (u64, u32),
     name: &str,
-) -> Result<(), OverlayError> {
+) -> Result<Superblock, OverlayError> {
     if size_bytes < base.size_bytes {
         return Err(OverlayError::Size {
             wanted: size_bytes,
@@ -73,7 +82,42 @@ pub(super) fn create_sized(
         lock: new_lock(Some(base))?,
     };
     superblock.check_sizes()?;
-    make(path, &superblock, Some(base)).map(drop)
+    Ok(superblock)
+}
+
+/// A first overlay on `base`, open to be written, and its file, which gets its name by
+/// [`Output::finish`] and is gone without it. Close and drop the overlay before.
+///
+/// # Errors
+/// As [`create_sized`].
+pub(crate) fn draft(
+    path: &Path,
+    (base, identity): (Arc<dyn BlockSource>, &Identity),
+    sizes: (u64, u32),
+    name: &str,
+) -> Result<(Output, Overlay), OverlayError> {
+    let made = || {
+        let superblock = first(identity, sizes, name)?;
+        let output = Output::create(path, Existing::Keep).map_err(unmade)?;
+        let file = output.file().try_clone().map_err(unmade)?;
+        let store = FileStore::lock(file, true).map_err(unmade)?;
+        let store = store.ok_or(OverlayError::InUse)?;
+        write_superblocks(&store, &superblock, &seal_for(&superblock, Some(identity))?)?;
+        let layer = Layer::open(Box::new(store), identity.key.as_deref(), true, MAP_BYTES)?;
+        Ok((output, Overlay::new(base, vec![layer], true)))
+    };
+    made().map_err(|error: OverlayError| error.of(path))
+}
+
+/// The reason why an overlay's file cannot be made.
+pub(crate) fn unmade(source: std::io::Error) -> OverlayError {
+    let source: std::io::Error = match source.kind() {
+        // Without the advice of commands that may replace a file.
+        ErrorKind::AlreadyExists => rustix::io::Errno::EXIST.into(),
+        _ => source,
+    };
+    let what = "cannot make the overlay";
+    OverlayError::Io { what, source }
 }
 
 /// Default grain of a new overlay on a device of this size: the smallest that keeps the pointers of
@@ -241,22 +285,38 @@ pub fn clone(
     base: Option<&Identity>,
     may_link: bool,
 ) -> Result<CloneKind, OverlayError> {
+    clone_sized(path, new, base, (may_link, None))
+}
+
+/// The same, with a device of `size_bytes`, as large as the overlay's or larger: a larger one is a
+/// layer, and reads as zeros behind the end of the other.
+///
+/// # Errors
+/// As [`clone`]; [`OverlayError::Size`] for a smaller one.
+pub fn clone_sized(
+    path: &Path,
+    new: &Path,
+    base: Option<&Identity>,
+    (may_link, size_bytes): (bool, Option<u64>),
+) -> Result<CloneKind, OverlayError> {
     let file = open_named(path, access(true), 0);
     let file = file.map_err(|error| OverlayError::read(error).of(path))?;
     let lock = |file| FileStore::lock(file, true).map_err(OverlayError::read);
     let copy = file.try_clone().map_err(OverlayError::read)?;
     let Some(store) = lock(copy).map_err(|error| error.of(path))? else {
         // The lock is held by readers of a frozen overlay, and they allow another overlay on top.
-        return clone_frozen(path, new, base);
+        return clone_frozen(path, new, base, size_bytes);
     };
     let superblock = to_clone(&store, base).map_err(|error| error.of(path))?;
-    if may_link && !superblock.frozen && reflink(&file, path, new, &superblock, base)? {
+    let sized = sized(&superblock, size_bytes).map_err(|error| error.of(path))?;
+    let may_link = may_link && !superblock.frozen && sized == superblock;
+    if may_link && reflink(&file, path, new, &superblock, base)? {
         return Ok(CloneKind::Reflink);
     }
     if !superblock.frozen {
         let seal = seal_for(&superblock, base).map_err(|error| error.of(path))?;
         // The new one first: a frozen overlay without a clone would be of no use.
-        let made = make_above(path, new, &superblock, base)?;
+        let made = make_above(path, new, &sized, base)?;
         let frozen = Superblock {
             frozen: true,
             generation: superblock.generation + 1,
@@ -269,8 +329,24 @@ pub fn clone(
         }
         return Ok(CloneKind::Layer);
     }
-    make_above(path, new, &superblock, base)?;
+    make_above(path, new, &sized, base)?;
     Ok(CloneKind::Layer)
+}
+
+/// The superblock of an overlay, with the size of the layer above it.
+fn sized(below: &Superblock, size_bytes: Option<u64>) -> Result<Superblock, OverlayError> {
+    let sized = Superblock {
+        size_bytes: size_bytes.unwrap_or(below.size_bytes),
+        ..below.clone()
+    };
+    if sized.size_bytes < below.size_bytes {
+        return Err(OverlayError::Size {
+            wanted: sized.size_bytes,
+            size_bytes: below.size_bytes,
+        });
+    }
+    sized.check_sizes()?;
+    Ok(sized)
 }
 
 /// The superblock of an overlay to be cloned. A sealed one also needs its image, and must have been
@@ -291,6 +367,7 @@ fn clone_frozen(
     path: &Path,
     new: &Path,
     base: Option<&Identity>,
+    size_bytes: Option<u64>,
 ) -> Result<CloneKind, OverlayError> {
     let file = open_named(path, access(false), 0);
     let file = file.map_err(|error| OverlayError::read(error).of(path))?;
@@ -299,7 +376,8 @@ fn clone_frozen(
     if !superblock.frozen {
         return Err(OverlayError::InUse.of(path));
     }
-    make_above(path, new, &superblock, base)?;
+    let sized = sized(&superblock, size_bytes).map_err(|error| error.of(path))?;
+    make_above(path, new, &sized, base)?;
     Ok(CloneKind::Layer)
 }
 
@@ -408,10 +486,7 @@ struct New {
 
 impl New {
     fn create(path: &Path) -> Result<(Self, File), OverlayError> {
-        let failed = |source| {
-            let what = "cannot make the overlay";
-            OverlayError::Io { what, source }.of(path)
-        };
+        let failed = |source| unmade(source).of(path);
         let (folder, name) = Folder::of_file(path).map_err(failed)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let file = folder.open_file(Path::new(&name), flags, 0o666);
@@ -424,7 +499,7 @@ impl New {
     }
 }
 
-fn access(writable: bool) -> OFlags {
+pub(super) fn access(writable: bool) -> OFlags {
     match writable {
         true => OFlags::RDWR,
         false => OFlags::RDONLY,
@@ -436,125 +511,6 @@ fn directory_of(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
-}
-
-/// Description of an overlay's file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Description {
-    /// Size of the device in bytes.
-    pub size_bytes: u64,
-    /// Bytes of a grain.
-    pub grain_bytes: u32,
-    /// Name of the overlay, as hexadecimal digits.
-    pub id: String,
-    /// True when it is frozen.
-    pub frozen: bool,
-    /// Path of the overlay below, where there is one.
-    pub parent: Option<PathBuf>,
-    /// Name of the image at the bottom.
-    pub base_name: String,
-    /// Identity of that image, as hexadecimal digits.
-    pub base: String,
-    /// True while a process has it open to write.
-    pub in_use: bool,
-    /// True if its grains are encrypted, as its image is.
-    pub encrypted: bool,
-    /// Bytes of the file that hold grains and the map; `None` if it is in use or encrypted.
-    pub stored_bytes: Option<u64>,
-    /// Bytes of changes that a crash has left in the log; `None` if it is in use or encrypted.
-    pub log_bytes: Option<u64>,
-}
-
-impl Description {
-    /// The same as an object of JSON.
-    #[must_use]
-    pub fn json(&self) -> serde_json::Value {
-        serde_json::json!({
-            "format": "overlay",
-            "raw_bytes": self.size_bytes,
-            "stored_bytes": self.stored_bytes,
-            "grain_bytes": self.grain_bytes,
-            "log_bytes": self.log_bytes,
-            "id": self.id,
-            "frozen": self.frozen,
-            "encrypted": self.encrypted,
-            "in_use": self.in_use,
-            "parent": self.parent.as_ref().map(|path| path.display().to_string()),
-            "base": self.base_name,
-            "base_identity": self.base,
-        })
-    }
-
-    /// The same for people.
-    #[must_use]
-    pub fn text(&self) -> Text {
-        let state = match (self.in_use, self.frozen) {
-            (true, _) => "a process has it open",
-            (_, true) => "frozen: a clone stands on it",
-            _ => "takes writes",
-        };
-        let mut text = Text::new();
-        let grain = bytes(self.grain_bytes.into());
-        text.fact("format", format!("overlay in grains of {grain}"));
-        let size = self.size_bytes;
-        text.fact("contents", format!("{} ({size} bytes)", bytes(size)));
-        if let Some(stored) = self.stored_bytes {
-            text.fact("stored", format!("{} with its map", bytes(stored)));
-        }
-        text.fact("state", state);
-        if self.encrypted {
-            text.fact("encrypted", "with the key of its image");
-        }
-        if let Some(parent) = &self.parent {
-            text.fact("stands on", parent.display().to_string());
-        }
-        text.fact("image", &self.base_name);
-        text
-    }
-}
-
-/// Describes the overlay at `path`. Reads all of its map unless it is in use or encrypted.
-///
-/// # Errors
-/// [`OverlayError`].
-pub fn describe(path: &Path) -> Result<Description, OverlayError> {
-    let describe = || {
-        let file = open_named(path, access(false), 0).map_err(OverlayError::read)?;
-        let again = file.try_clone().map_err(OverlayError::read)?;
-        // No lock means that another process writes the file: then only its superblock is read.
-        let locked = FileStore::lock(file, false).map_err(OverlayError::read)?;
-        let (superblock, _) = load::superblock(&FileStore::unlocked(again))?;
-        let (superblock, loaded) = match &locked {
-            // The map of a sealed overlay cannot be read without the key.
-            Some(store) if superblock.lock.is_none() => {
-                let loaded = load::load(store, None, LOWER_MAP_BYTES)?;
-                let grain_bytes = u64::from(loaded.superblock.grain_bytes);
-                let bytes = (loaded.slots.used() * grain_bytes, loaded.log_used);
-                (loaded.superblock, Some(bytes))
-            }
-            _ => (superblock, None),
-        };
-        let parent = match superblock.parent {
-            Parent::Base => None,
-            Parent::Overlay { path: below, .. } => {
-                Some(path.parent().unwrap_or(Path::new("")).join(below))
-            }
-        };
-        Ok(Description {
-            size_bytes: superblock.size_bytes,
-            grain_bytes: superblock.grain_bytes,
-            id: crate::trust::digits_of(&superblock.id),
-            frozen: superblock.frozen,
-            parent,
-            base_name: superblock.base_name,
-            base: crate::trust::digits_of(&superblock.base),
-            encrypted: superblock.lock.is_some(),
-            in_use: locked.is_none(),
-            stored_bytes: loaded.map(|it| it.0),
-            log_bytes: loaded.map(|it| it.1),
-        })
-    };
-    describe().map_err(|error: OverlayError| error.of(path))
 }
 
 /// The uppermost of these overlays, the lowest of which is first; `None` where there is none.
@@ -597,4 +553,4 @@ pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
 /// Maximum number of pointers to leaves in a new overlay, unless its grain size is given.
 const POINTERS_MAX: u64 = 1 << 20;
 /// Leaves of the map in memory, of each layer below.
-const LOWER_MAP_BYTES: usize = 4 << 20;
+pub(super) const LOWER_MAP_BYTES: usize = 4 << 20;

@@ -57,7 +57,8 @@ pub struct Changed {
 }
 
 impl Overlay {
-    /// Joins layers, the top one first, and their image. All have the same grain and size.
+    /// Joins layers, the top one first, and their image. All have the same grain; the device is as
+    /// large as the top one, and none below is larger.
     pub(super) fn new(base: Arc<dyn BlockSource>, layers: Vec<Layer>, writable: bool) -> Self {
         let superblock = layers[0].superblock();
         let layers: Layers = layers.into_iter().map(Arc::new).collect();

@@ -212,6 +212,10 @@ impl Layer {
     /// # Errors
     /// [`OverlayError`].
     pub(super) fn run(&self, first: u64, end: u64) -> Result<(Entry, u64), OverlayError> {
+        // A device may be larger than the layers below its top one, which have nothing there.
+        if first >= self.geometry.grains {
+            return Ok((Entry::Absent, end.saturating_sub(first)));
+        }
         let mut kind = None;
         let mut len = 0;
         let mut looks = 0;

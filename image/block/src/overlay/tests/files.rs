@@ -2,7 +2,7 @@
 
 use super::super::identity::Identity;
 use super::super::tools::{
-    CloneKind, clone, create, create_sized, describe, is_overlay_file, open,
+    CloneKind, clone, clone_sized, create, create_sized, describe, is_overlay_file, open,
 };
 use super::*;
 use crate::source::{BlockSource, BlockWrites};
@@ -182,6 +182,49 @@ fn an_overlay_may_be_larger_than_its_image() {
     over.read_into(size - 700, &mut bytes).unwrap();
     assert_eq!(bytes, [&[0; 100][..], &[9; 600]].concat());
     assert!(over.read_into(size - 1, &mut [0; 2]).is_err());
+}
+
+/// A larger layer above a smaller one: zeros lie behind the former end, found in long runs.
+#[test]
+fn a_clone_may_be_larger_than_its_overlay() {
+    let files = Files::new();
+    let over = files.open("one", true).unwrap();
+    over.write((SIZE - GRAIN) as u64, &[5; GRAIN]).unwrap();
+    over.close().unwrap();
+    drop(over);
+    let (one, two) = (files.path("one"), files.path("two"));
+    let clone_to = |size: u64| clone_sized(&one, &two, None, (true, Some(size)));
+    let small = clone_to(SIZE as u64 - 1).unwrap_err().to_string();
+    assert!(small.contains("--size") && !two.exists(), "{small}");
+    assert!(!describe(&one).unwrap().frozen);
+    let size = 1 << 36;
+    assert_eq!(clone_to(size).unwrap(), CloneKind::Layer);
+    assert_eq!(describe(&two).unwrap().size_bytes, size);
+    let over = files.open("two", true).unwrap();
+    assert_eq!(over.size_bytes(), size);
+    let extent = over.extent(SIZE as u64);
+    assert!(extent.zero && extent.len > 1 << 30, "{extent:?}");
+    let changed = over.next_changed(0, usize::MAX).unwrap().unwrap();
+    assert_eq!(changed.offset, (SIZE - GRAIN) as u64);
+    assert_eq!(over.next_changed(SIZE as u64, usize::MAX).unwrap(), None);
+    // Across the former end, and at the new one.
+    over.write(SIZE as u64 - 100, &[6; 200]).unwrap();
+    over.write(size - 4096, &[7; GRAIN]).unwrap();
+    over.close().unwrap();
+    drop(over);
+    let over = files.open("two", false).unwrap();
+    let mut bytes = vec![9; 2 * GRAIN];
+    over.read_into((SIZE - GRAIN) as u64, &mut bytes).unwrap();
+    assert!(bytes[..GRAIN - 100].iter().all(|&byte| byte == 5));
+    assert_eq!(bytes[GRAIN - 100..GRAIN + 100], [6; 200]);
+    assert!(bytes[GRAIN + 100..].iter().all(|&byte| byte == 0));
+    drop(over);
+    assert_eq!(files.byte("two", size / GRAIN as u64 - 1), 7);
+    // A frozen overlay may have a second one above it.
+    let three = files.path("three");
+    let kind = clone_sized(&one, &three, None, (false, Some(2 * SIZE as u64)));
+    assert_eq!(kind.unwrap(), CloneKind::Layer);
+    assert_eq!(files.byte("three", SIZE as u64 / GRAIN as u64), 0);
 }
 
 /// A snapshot keeps all that had been written before it, whatever goes on; later writes are
