@@ -1,15 +1,20 @@
-//! `sidecore block clone`: of an overlay, or a first one of an image; and `block snapshot`.
+//! `sidecore block clone`: of an overlay, or a first one of an image; `block rebase`, and
+//! `block snapshot`.
 
-use super::common::{AccessArgs, MemoryArgs};
+use super::common::{AccessArgs, MemoryArgs, OpenArgs};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::overlay::grain;
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::tools::{self, CloneKind, clone_sized};
+use sidecore_block::pack::{Rebased, rebase};
 use sidecore_export::live::{self, Snapshot};
 use sidecore_remote::access::name;
+use sidecore_sys::text::bytes;
+use sidecore_terminal::progress::watched;
 use sidecore_terminal::{Text, quantity};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -91,6 +96,66 @@ impl Args {
 #[derive(serde::Serialize)]
 struct Json {
     kind: CloneKind,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+NEW has what differs from the image that it stands on, in one layer; OVERLAY and those below it \
+stay as they are. It appears under its name only when it is whole.
+
+Examples:
+  sidecore block rebase disk.img vm.ovl.7 one.ovl               several layers become one
+  sidecore block rebase old.img vm.ovl new.ovl --onto new.img   the disk moves to another image")]
+pub(crate) struct RebaseArgs {
+    #[command(flatten)]
+    open: OpenArgs,
+    /// Overlay above it: of layers that stand on one another the uppermost
+    #[arg(value_name = "OVERLAY")]
+    overlay: PathBuf,
+    /// The new overlay: a file that is not there yet
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Image that NEW stands on; at most as large as OVERLAY's device [default: IMAGE]
+    #[arg(long, value_name = "IMAGE")]
+    onto: Option<PathBuf>,
+    /// Grain of NEW: a power of two from 4KiB to 64KiB [default: as OVERLAY has it]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
+    grain: Option<u64>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl RebaseArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let open = |path: &Path, memory_bytes| self.open.device_of(path, memory_bytes);
+        let path = &self.open.image;
+        let (image, onto) = match &self.onto {
+            // Each of the two has its own frames in memory.
+            Some(onto) => {
+                let memory_bytes = self.open.memory / 2;
+                (open(path, memory_bytes)?, open(onto, memory_bytes)?)
+            }
+            None => {
+                let image = open(path, self.open.memory)?;
+                (Arc::clone(&image), image)
+            }
+        };
+        let name = name(self.onto.as_ref().unwrap_or(path));
+        let from = (&image, self.overlay.as_path());
+        let to = (self.new.as_path(), self.grain);
+        let total = Some(image.index().raw_bytes());
+        let rebased = watched(total, "comparing", |on_bytes| {
+            rebase(from, (&onto, &name), to, on_bytes)
+        })?;
+        output::report(self.json, &rebased, |rebased: &Rebased| {
+            let (new, layers) = (self.new.display(), rebased.layers);
+            let (changed, raw) = (bytes(rebased.changed_bytes), bytes(rebased.raw_bytes));
+            let plural = if layers == 1 { "" } else { "s" };
+            format!("{new}: {layers} layer{plural} as one on {name}; {changed} of {raw} differ")
+                .into()
+        })
+    }
 }
 
 #[derive(clap::Args)]

@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Commit(commit::Args),
     /// Make an overlay with the contents of another, at once.
     Clone(clone::Args),
+    /// Put the contents of an image and its overlays into one overlay, of it or of another image.
+    Rebase(clone::RebaseArgs),
     /// Put a new overlay above that of a running server, which keeps the old one as it is now.
     Snapshot(clone::SnapshotArgs),
     /// List where two images or overlays differ.
@@ -93,7 +95,7 @@ impl Command {
             clean_after_the_dead();
         }
         run_each!(self; Pack Unpack Info Verify Index Mount Layer Umount Attach Detach Serve List
-            Status Commit Clone Snapshot Diff Export Ls Cat Find Extract Bench)
+            Status Commit Clone Rebase Snapshot Diff Export Ls Cat Find Extract Bench)
     }
 }
 

@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 50] = [
+const RUNS: [(&str, &str); 51] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -30,6 +30,7 @@ const RUNS: [(&str, &str); 50] = [
     ("block verify", "made.img --json"),
     ("block index", "frames.zst --json"),
     ("block clone", "made.img one.ovl --json"),
+    ("block rebase", "made.img kept.ovl based.ovl --json"),
     ("block diff", "raw.bin other.bin --json"),
     ("block commit", "made.img kept.ovl -o committed.img --json"),
     (

@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 130] = [
+const REFUSALS: [(&str, &str, &str); 132] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -64,6 +64,8 @@ const REFUSALS: [(&str, &str, &str); 130] = [
     ("block clone", "made.img kept.ovl", "exists"),
     ("block clone", "made.img x.ovl --grain 5KiB", "power of two"),
     ("block clone", "made.img x.ovl --size 4KiB", "or larger"),
+    ("block rebase", "made.img raw.bin x.ovl", "no overlay"),
+    ("block rebase", "made.img kept.ovl kept.ovl", "exists"),
     ("block diff", "raw.bin made-tree.img", "of one size"),
     (
         "block commit",

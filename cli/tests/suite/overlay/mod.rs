@@ -204,6 +204,68 @@ fn clone_diff_commit_and_export() {
     assert!(said.contains("another image"), "{said}");
 }
 
+/// A chain becomes one overlay of its image, and of another one; the disk grows on the way.
+#[test]
+fn a_disk_is_grown_flattened_and_moved_to_another_image() {
+    let mut scratch = Scratch::new();
+    let serving = scratch.serve("one.ovl");
+    scratch.io(&["write -P 0x33 64k 8k", "write -z 4M 128k"]);
+    assert_eq!(serving.end("-INT"), Some(0));
+    scratch.contents[65536..73728].fill(0x33);
+    scratch.contents[4 * MIB..4 * MIB + 131_072].fill(0);
+    let grow = ["clone", "one.ovl", "two.ovl", "--json", "--size"];
+    let said = scratch.refused(&[&grow[..], &["5MiB"]].concat());
+    assert!(said.contains("or larger"), "{said}");
+    let grown = scratch.json(&[&grow[..], &["8MiB"]].concat());
+    assert_eq!(grown["kind"], "layer");
+    scratch.contents.resize(8 * MIB, 0);
+    let serving = scratch.serve("two.ovl");
+    scratch.assert_served();
+    // Across the former end, and far behind it.
+    scratch.io(&["write -P 0x44 5241856 2048", "write -P 0x55 7M 64k"]);
+    scratch.contents[5_241_856..5_243_904].fill(0x44);
+    scratch.contents[7 * MIB..7 * MIB + 65536].fill(0x55);
+    scratch.assert_served();
+    assert_eq!(serving.end("-INT"), Some(0));
+
+    let rebase = ["rebase", "disk.img", "two.ovl"];
+    let flat = scratch.json(&[&rebase[..], &["flat.ovl", "--json"]].concat());
+    assert_eq!(flat["layers"], 2);
+    assert_eq!(flat["raw_bytes"], 8 * MIB);
+    // Two blocks lie across the former end.
+    assert_eq!(flat["changed_bytes"], 8192 + 131_072 + 8192 + 65536);
+    let info = scratch.json(&["info", "flat.ovl", "--json"]);
+    assert!(info["parent"].is_null(), "{info}");
+    let serving = scratch.serve("flat.ovl");
+    scratch.assert_served();
+    assert_eq!(serving.end("-INT"), Some(0));
+
+    // An image that has the same only in part.
+    let mut other = scratch.contents[..6 * MIB].to_vec();
+    other[3 * MIB..3 * MIB + 5000].fill(0x77);
+    other[MIB..MIB + 100_000].fill(0x78);
+    std::fs::write(scratch.path("other.raw"), &other).unwrap();
+    scratch.block(&["pack", "other.raw", "-o", "other.img"]);
+    let onto = ["moved.ovl", "--onto", "other.img", "--json"];
+    let moved = scratch.json(&[&rebase[..], &onto].concat());
+    // 5000 and 100,000 bytes touch 2 and 25 blocks; the third place is behind the image.
+    assert_eq!(moved["changed_bytes"], (2 + 25) * 4096 + 65536);
+    let export = ["export", "--overlay", "moved.ovl", "-o", "out"];
+    scratch.block(&[&export[..], &["other.img"]].concat());
+    assert_same(&scratch.path("out"), &scratch.contents);
+    let said = scratch.refused(&[&export[..], &["disk.img"]].concat());
+    assert!(said.contains("another image"), "{said}");
+
+    std::fs::write(scratch.path("large.raw"), vec![1; 9 * MIB]).unwrap();
+    scratch.block(&["pack", "large.raw", "-o", "large.img"]);
+    let onto = ["x.ovl", "--onto", "large.img"];
+    let said = scratch.refused(&[&rebase[..], &onto].concat());
+    assert!(said.contains("clone --size"), "{said}");
+    let said = scratch.refused(&[&rebase[..], &["flat.ovl"]].concat());
+    assert!(said.contains("exists"), "{said}");
+    assert!(!scratch.path("x.ovl").exists());
+}
+
 #[test]
 fn an_overlay_is_never_taken_for_a_disk() {
     let scratch = Scratch::new();
@@ -227,6 +289,7 @@ fn an_overlay_is_never_taken_for_a_disk() {
         &["commit", "one.ovl", "one.ovl", "-o", "out"],
         &["clone", "one.ovl", "two.ovl", "--base", "one.ovl"],
         &["diff", "one.ovl", "one.ovl", "--base", "one.ovl"],
+        &["rebase", "one.ovl", "one.ovl", "two.ovl"],
         &["pack", "one.ovl", "-o", "out"],
         &["pack", "--decompress", "one.ovl", "-o", "out"],
     ] {

@@ -101,6 +101,17 @@ fn what_is_written_to_an_encrypted_image_stays_encrypted() {
     let diff = ["diff", "one.ovl", "two.ovl", "--base", "disk.img"];
     assert_eq!(scratch.block(&with_key(&diff)), "1945600 8192\n");
 
+    // One layer in place of two is encrypted as they are.
+    let rebase = ["rebase", "disk.img", "two.ovl"];
+    scratch.block(&with_key(&[&rebase[..], &["flat.ovl"]].concat()));
+    assert!(!scratch.shows(&["flat.ovl"]));
+    let reads = [
+        "read -P 0xa7 64k 12k",
+        "read -P 0xa7 1900k 8k",
+        "read -P 0 1M 64k",
+    ];
+    scratch.io("flat.ovl", &reads);
+
     // For the same readers, and for another one alone.
     let other = scratch.key("other");
     let commit = ["commit", "disk.img", "one.ovl", "two.ovl", "-o"];
@@ -137,6 +148,10 @@ fn what_is_written_to_an_encrypted_image_stays_encrypted() {
     scratch.block(&["unpack", "disk.img", "-o", "again.raw", "--identity", "one"]);
     scratch.block(&["pack", "again.raw", "-o", "plain.img"]);
     scratch.block(&["clone", "plain.img", "plain.ovl"]);
+    let onto = ["clear.ovl", "--onto", "plain.img"];
+    let said = scratch.refused(&with_key(&[&rebase[..], &onto].concat()));
+    assert!(said.contains("it is not encrypted"), "{said}");
+    assert!(!scratch.path("clear.ovl").exists());
     let said = scratch.refused(&with_key(&serve("disk.img", "plain.ovl")));
     assert!(said.contains("another image"), "{said}");
     let said = scratch.refused(&serve("plain.img", "two.ovl"));

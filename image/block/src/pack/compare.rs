@@ -1,13 +1,16 @@
-//! Differing ranges of two images or overlays.
+//! Differing ranges of two images or overlays; and an overlay's contents above another image.
 //!
-//! Why here: what layers or the images' checksums say to be the same is not read.
+//! Why here: what layers or the images' checksums say to be the same is not read, and only what
+//! differs is put into a new overlay.
 
 use super::{PackError, diff};
 use crate::device::Device;
 use crate::format::{FrameCheck, Index};
-use crate::overlay::tools::is_overlay_file;
-use crate::overlay::{Overlay, OverlayError, open_to_read};
-use crate::source::BlockSource;
+use crate::overlay::identity::Identity;
+use crate::overlay::tools::{draft, is_overlay_file, unmade};
+use crate::overlay::{Overlay, OverlayError, grain, open_to_read};
+use crate::source::{BlockSource, BlockWrites, ReadError, WriteError};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_terminal::Text;
 use std::ops::Range;
 use std::path::Path;
@@ -63,9 +66,21 @@ pub enum CompareError {
     /// One of them cannot be read.
     #[error(transparent)]
     Contents(#[from] PackError),
-    /// A map of an overlay cannot be read.
+    /// A map of an overlay cannot be read, or a new overlay cannot be made.
     #[error(transparent)]
     Map(#[from] OverlayError),
+    /// An overlay's contents cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A new overlay cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The contents would be in the clear.
+    #[error(
+        "the overlay is encrypted, and an overlay on {0} would not be; name an image that is \
+         encrypted, or write the contents with `sidecore block export`"
+    )]
+    InTheClear(String),
 }
 
 /// Opens the two files, each an image or an overlay, and says whether they share a base: `base`,
@@ -137,6 +152,122 @@ pub fn compare(
         changed_bytes: found.iter().map(|range| range.len_bytes).sum(),
         ranges: found,
     })
+}
+
+/// Result of [`rebase`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Rebased {
+    /// Size of the device in bytes.
+    pub raw_bytes: u64,
+    /// Bytes of it that differ from the image below, in blocks of 4 KiB.
+    pub changed_bytes: u64,
+    /// Bytes of the new overlay that hold grains and the map.
+    pub stored_bytes: u64,
+    /// Number of layers that it replaces.
+    pub layers: usize,
+}
+
+/// Makes an overlay at `new`, which must not be there yet, with the contents of `image` and the
+/// overlay at `path` above it. It stands on `onto`, called `name`: the same image, to have one
+/// layer in place of several, or another one. The new overlay has grains of `grain_bytes`, or of
+/// the old one's size. `progress` gets the place.
+///
+/// # Errors
+/// [`CompareError`]; there is no new file then. [`CompareError::InTheClear`] where only the old
+/// image is encrypted; [`OverlayError::Size`] where the new one is larger than the device.
+pub fn rebase(
+    (image, path): (&Arc<Device>, &Path),
+    (onto, name): (&Arc<Device>, &str),
+    (new, grain_bytes): (&Path, Option<u64>),
+    progress: &mut dyn FnMut(u64),
+) -> Result<Rebased, CompareError> {
+    let identity =
+        |device: &Device| Identity::of(device.index(), device.image()).map_err(OverlayError::read);
+    let (below, identity) = (identity(image)?, identity(onto)?);
+    if below.key.is_some() && identity.key.is_none() {
+        return Err(CompareError::InTheClear(name.to_owned()));
+    }
+    let from = open_to_read(Arc::clone(image), path)?;
+    let raw_bytes = from.size_bytes();
+    let grain_bytes = grain_bytes.unwrap_or_else(|| from.grain_bytes().into());
+    let sizes = (raw_bytes, grain(Some(grain_bytes), raw_bytes));
+    let base: Arc<dyn BlockSource> = Arc::clone(onto) as _;
+    let (output, to) = draft(new, (base, &identity), sizes, name)?;
+    let mut changed_bytes = 0;
+    let mut put = |range: Range<u64>| {
+        changed_bytes += put_differences(&from, &to, range, progress)?;
+        Ok::<(), CompareError>(())
+    };
+    match below.hash == identity.hash {
+        // Where no layer has anything, both are the image.
+        true => {
+            let mut at = 0;
+            while let Some(changed) = from.next_changed(at, usize::MAX)? {
+                at = changed.offset + changed.len;
+                put(changed.offset..at)?;
+            }
+        }
+        false => put(0..raw_bytes)?,
+    }
+    to.close()?;
+    let stored_bytes = to.used().bytes;
+    drop(to);
+    output.finish().map_err(|error| unmade(error).of(new))?;
+    Ok(Rebased {
+        raw_bytes,
+        changed_bytes,
+        stored_bytes,
+        layers: from.layers(),
+    })
+}
+
+/// Writes to `to` what differs in `from`; returns the number of these bytes.
+fn put_differences(
+    from: &Overlay,
+    to: &Overlay,
+    range: Range<u64>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64, CompareError> {
+    let mut changed_bytes = 0;
+    let mut at = range.start;
+    while at < range.end {
+        progress(at);
+        // A step at a time: the list of what differs is bounded.
+        let end = range.end.min(at.saturating_add(STEP_BYTES));
+        let mut found = Vec::new();
+        diff(from, to, at..end, &mut |offset, len| {
+            found.push(offset..offset + len);
+        })?;
+        for range in found {
+            changed_bytes += range.end - range.start;
+            put_contents(from, to, range)?;
+        }
+        at = end;
+    }
+    Ok(changed_bytes)
+}
+
+/// Copies a range; zeros take no room.
+fn put_contents(from: &Overlay, to: &Overlay, range: Range<u64>) -> Result<(), CompareError> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = range.start;
+    while at < range.end {
+        let left = range.end - at;
+        let extent = from.extent(at);
+        let len = match extent.zero {
+            true => extent.len.clamp(1, left),
+            false => left.min(PIECE_BYTES.to_u64()),
+        };
+        if extent.zero {
+            to.write_zeroes(at, len)?;
+        } else {
+            let piece = &mut piece[..len.to_usize()];
+            from.read_into(at, piece)?;
+            to.write(at, piece)?;
+        }
+        at += len;
+    }
+    Ok(())
 }
 
 impl Side {
@@ -238,3 +369,8 @@ fn stored_check(check: FrameCheck) -> Option<u64> {
         _ => None,
     }
 }
+
+/// Bytes that are compared before those that differ are written.
+const STEP_BYTES: u64 = 64 << 20;
+/// Bytes that are copied at once.
+const PIECE_BYTES: usize = 1 << 20;

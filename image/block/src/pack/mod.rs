@@ -43,7 +43,7 @@ use std::sync::Arc;
 pub use crate::format::output::Existing;
 pub use choices::{ChoiceError, Chosen, FRAME_BYTES, Wanted};
 pub use commit::{Committed, commit};
-pub use compare::{CompareError, Differences, Side, Stretch, compare, sides};
+pub use compare::{CompareError, Differences, Rebased, Side, Stretch, compare, rebase, sides};
 pub use error::PackError;
 use flat::diff;
 pub use flat::{Exported, FlatFormat, export};
