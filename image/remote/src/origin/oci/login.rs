@@ -8,8 +8,11 @@
 //! Source: Distribution project, "Token Authentication Specification"; publicsuffix.org.
 
 use super::super::{Fault, parse};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use url_host::{Place, place};
 
 /// Logins stored by `docker login` or `podman login`: base64 of name and password, by the name of
@@ -20,28 +23,40 @@ pub struct Logins {
     /// Programs that keep logins: of a registry, and of all others.
     helpers: HashMap<String, String>,
     store: Option<String>,
+    /// Those of further files, which are asked where this one has no login.
+    others: Vec<Logins>,
 }
 
 impl Logins {
-    /// The logins of this user; empty if there is no such file.
+    /// The logins of this user; empty if there are no files of them.
     pub(crate) fn of_user() -> Self {
-        let variable = |name| std::env::var_os(name).map(std::path::PathBuf::from);
-        let path = variable("REGISTRY_AUTH_FILE")
-            .or_else(|| variable("DOCKER_CONFIG").map(|it| it.join("config.json")))
-            .or_else(|| variable("HOME").map(|it| it.join(".docker/config.json")));
-        let text = path.and_then(|path| std::fs::read(path).ok());
-        text.map_or_else(Self::default, |text| Self::read(&text))
+        let variable = |name: &str| {
+            let value = std::env::var_os(name).filter(|value| !value.is_empty());
+            value.map(PathBuf::from)
+        };
+        let paths = files(variable, rustix::process::geteuid().as_raw());
+        let texts = paths.iter().filter_map(|path| std::fs::read(path).ok());
+        let mut all = texts.map(|text| Self::read(&text));
+        let first = all.next().unwrap_or_default();
+        Self {
+            others: all.collect(),
+            ..first
+        }
     }
 
-    /// The logins in a file of either program.
+    /// The logins in a file of either program, or of a pull secret of Kubernetes.
     pub fn read(text: &[u8]) -> Self {
         let file: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
         let auths = file.get("auths").and_then(serde_json::Value::as_object);
         let auths = auths.into_iter().flatten().filter_map(|(name, entry)| {
-            let login = entry.get("auth")?.as_str()?;
+            let word = |key: &str| entry.get(key).and_then(serde_json::Value::as_str);
+            let login = match word("auth").filter(|login| !login.is_empty()) {
+                Some(login) => login.to_owned(),
+                None => STANDARD.encode(format!("{}:{}", word("username")?, word("password")?)),
+            };
             // It becomes part of a header, where a line break would begin another one.
-            let is_word = !login.is_empty() && login.bytes().all(|b| b.is_ascii_graphic());
-            is_word.then(|| (name.clone(), login.to_owned()))
+            let is_word = login.bytes().all(|b| b.is_ascii_graphic());
+            is_word.then(|| (name.clone(), login))
         });
         let auths = auths.collect();
         // It becomes part of a program's name.
@@ -61,15 +76,25 @@ impl Logins {
             auths,
             helpers: helpers.collect(),
             store: file.get("credsStore").and_then(program),
+            others: Vec::new(),
         }
     }
 
-    /// The login by a name: as the file has it, or as the program knows that keeps it. Blocks on
+    /// The login by a name: as a file has it, or as the program knows that keeps it. Blocks on
     /// that program.
     fn get(&self, name: &str) -> Option<String> {
-        if let Some(login) = self.auths.get(name) {
-            return Some(login.clone());
-        }
+        let own = self.auths.get(name).cloned();
+        let own = own.or_else(|| self.of_helper(name));
+        own.or_else(|| self.others.iter().find_map(|it| it.get(name)))
+    }
+
+    /// The login by a name as a file has it.
+    fn written(&self, name: &str) -> Option<String> {
+        let own = self.auths.get(name).cloned();
+        own.or_else(|| self.others.iter().find_map(|it| it.written(name)))
+    }
+
+    fn of_helper(&self, name: &str) -> Option<String> {
         let helper = self.helpers.get(name).or(self.store.as_ref())?;
         match helper::login(helper, name) {
             Ok(login) => login,
@@ -82,12 +107,36 @@ impl Logins {
 
     /// The login for a registry, named as in a location.
     pub(crate) fn of_registry(&self, registry: &str) -> Option<String> {
-        let name = match registry {
-            // Docker has kept the name of its first registry as the key of this login.
-            "docker.io" => "https://index.docker.io/v1/",
-            other => other,
+        // Docker has kept the name of its first registry as the key of this login.
+        let (name, hosts) = match registry {
+            "docker.io" => (DOCKER, &["docker.io", "index.docker.io"][..]),
+            other => (other, std::slice::from_ref(&registry)),
         };
-        self.get(name)
+        // The last forms are those of old files, and of pull secrets.
+        let written = |host: &str| {
+            let forms = [
+                host.to_owned(),
+                format!("https://{host}"),
+                format!("https://{host}/v1/"),
+                format!("https://{host}/v2/"),
+            ];
+            forms.iter().find_map(|form| self.written(form))
+        };
+        let found = self.get(name);
+        found.or_else(|| hosts.iter().find_map(|host| written(host)))
+    }
+
+    /// The login for a repository of a registry: one for it, or for a folder that it is in, as
+    /// `podman login REGISTRY/FOLDER` keeps them, or else the registry's.
+    pub(crate) fn of_repository(&self, registry: &str, repository: &str) -> Option<String> {
+        let mut scope = format!("{registry}/{repository}");
+        while scope.len() > registry.len() {
+            if let Some(login) = self.written(&scope) {
+                return Some(login);
+            }
+            scope.truncate(scope.rfind('/').unwrap_or(0));
+        }
+        self.of_registry(registry)
     }
 
     /// The login for a mirror of a registry, by its host's name; none without TLS, except to this
@@ -151,6 +200,33 @@ impl Logins {
         }
     }
 }
+
+/// Files of logins in the order in which they are asked: the one that a variable names, or those of
+/// podman, docker, and the kubelet of this machine.
+fn files(variable: impl Fn(&str) -> Option<PathBuf>, uid: u32) -> Vec<PathBuf> {
+    if let Some(file) = variable("REGISTRY_AUTH_FILE") {
+        return vec![file];
+    }
+    if let Some(folder) = variable("DOCKER_CONFIG") {
+        return vec![folder.join("config.json")];
+    }
+    let home = variable("HOME");
+    let in_home = |path: &str| home.as_ref().map(|home| home.join(path));
+    let run = variable("XDG_RUNTIME_DIR").map(|run| run.join("containers"));
+    // Folders below /run are made by root alone.
+    let run = run.unwrap_or_else(|| format!("/run/containers/{uid}").into());
+    let settings = variable("XDG_CONFIG_HOME").or_else(|| in_home(".config"));
+    let found = [
+        Some(run.join("auth.json")),
+        settings.map(|settings| settings.join("containers/auth.json")),
+        in_home(".docker/config.json"),
+        Some("/var/lib/kubelet/config.json".into()),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// Key of the login for docker.io, as `docker login` writes it.
+const DOCKER: &str = "https://index.docker.io/v1/";
 
 /// A `Bearer` challenge: the token service, with the parameters of the request to it.
 #[derive(Debug)]
@@ -458,5 +534,65 @@ mod tests {
         for text in ["", "[]", r#"{"auths":[]}"#, r#"{"auths":{"a":5}}"#] {
             assert_eq!(Logins::read(text.as_bytes()).of_registry("a"), None);
         }
+    }
+
+    /// Pull secrets of Kubernetes, podman's folders of a registry, and one file after another.
+    #[test]
+    fn logins_of_other_programs_are_found() {
+        let podman =
+            br#"{"auths":{"quay.io/team":{"auth":"dGVhbQ=="},"quay.io":{"auth":"cXVheQ=="},
+            "docker.io":{"auth":"cG9kbWFu"},"empty":{"auth":""}}}"#;
+        let secret = br#"{"auths":{"https://reg.example.com/v1/":{"username":"u","password":"p"},
+            "quay.io":{"auth":"b3RoZXI="},"half":{"username":"u"}}}"#;
+        let logins = Logins {
+            others: vec![Logins::read(secret)],
+            ..Logins::read(podman)
+        };
+        let of = |registry, repository| logins.of_repository(registry, repository);
+        assert_eq!(of("quay.io", "team/app").as_deref(), Some("dGVhbQ=="));
+        assert_eq!(of("quay.io", "team").as_deref(), Some("dGVhbQ=="));
+        assert_eq!(of("quay.io", "teams/app").as_deref(), Some("cXVheQ=="));
+        assert_eq!(of("docker.io", "library/a").as_deref(), Some("cG9kbWFu"));
+        // `u:p`
+        assert_eq!(of("reg.example.com", "a").as_deref(), Some("dTpw"));
+        assert_eq!(of("reg.example.com.evil.net", "a"), None);
+        for none in ["half", "empty", "quay", "example.com"] {
+            assert_eq!(of(none, "a"), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn files_of_logins_are_asked_in_order() {
+        let named = |set: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                let found = set.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| PathBuf::from(value))
+            };
+            let found = files(variable, 7).into_iter();
+            found
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+        };
+        let all = [
+            "/run/user/7/containers/auth.json",
+            "/h/.config/containers/auth.json",
+            "/h/.docker/config.json",
+            "/var/lib/kubelet/config.json",
+        ];
+        let set = [("HOME", "/h"), ("XDG_RUNTIME_DIR", "/run/user/7")];
+        assert_eq!(named(&set), all);
+        assert_eq!(
+            named(&[]),
+            [
+                "/run/containers/7/auth.json",
+                "/var/lib/kubelet/config.json"
+            ]
+        );
+        assert_eq!(
+            named(&[("HOME", "/h"), ("DOCKER_CONFIG", "/d")]),
+            ["/d/config.json"]
+        );
+        let both = [("DOCKER_CONFIG", "/d"), ("REGISTRY_AUTH_FILE", "/f")];
+        assert_eq!(named(&both), ["/f"]);
     }
 }

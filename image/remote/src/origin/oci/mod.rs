@@ -118,7 +118,7 @@ impl Access {
         let logins = Logins::of_user();
         let url = parse(&format!("{}/{repository}", host.root))?;
         let own = match host.is_mirror {
-            false => logins.of_registry(registry),
+            false => logins.of_repository(registry, repository),
             true => logins.of_server(&url),
         };
         Ok(Self {
