@@ -3,7 +3,7 @@
 use super::common::{Engines, WholeArgs, parse_owner, target, written};
 use crate::Outcome;
 use crate::output::{self, Timed};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::lock::{Cipher, Locker};
 use sidecore_block::format::{Format, OVERLAY_KIND};
@@ -14,6 +14,7 @@ use sidecore_block::pack::{
 use sidecore_block::secret::{Readers, SecretError};
 use sidecore_block::trust::signer;
 use sidecore_oci::convert::{Original, Packing, convert};
+use sidecore_sys::input;
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
 use sidecore_terminal::values::{named, one_of};
@@ -101,6 +102,11 @@ pub(crate) struct Args {
     /// name in any directory (`*.o`, `/var/cache`, `usr/**/tmp`); may be given again
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
+    /// Store the contents of these files first, in the order of the list: what a program reads at
+    /// its start then lies together. A path from the tree's root a line, as `block find --in-trace`
+    /// lists them (or ended by zero bytes); a directory stands for all files below it
+    #[arg(long, value_name = "LIST")]
+    first: Option<PathBuf>,
     /// Give all files of the tree this owner and group, by their numbers
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
@@ -234,10 +240,14 @@ impl Args {
 
     /// Packs the layers of an image of containers.
     fn convert(&self, chosen: Chosen) -> Result<Outcome> {
+        let has_rules = !self.exclude.is_empty()
+            || self.first.is_some()
+            || self.owner.is_some()
+            || self.mtime.is_some();
         anyhow::ensure!(
-            !self.encrypt && !self.untar && !self.decompress && self.exclude.is_empty(),
+            !self.encrypt && !self.untar && !self.decompress && !has_rules,
             "layers of an image of containers are packed as they are: leave out --encrypt, \
-             --untar, --decompress and --exclude"
+             --untar, --decompress, --exclude, --first, --owner and --mtime"
         );
         let scratch = tempfile::Builder::new().prefix("sidecore-").tempdir()?;
         let options = self.options(chosen, true, Thin::Never, self.whole.memory().bytes());
@@ -261,6 +271,13 @@ impl Args {
         let mut rules = Rules::default();
         for pattern in &self.exclude {
             rules.exclude(pattern);
+        }
+        if let Some(list) = &self.first {
+            let is_source = list.as_os_str() == "-" && self.source.as_os_str() == "-";
+            anyhow::ensure!(!is_source, "standard input is SRC and --first; name a file");
+            let bytes = input::read(list, LIST_BYTES_MAX);
+            let bytes = bytes.with_context(|| format!("cannot read {}", list.display()))?;
+            rules.store_first(&bytes);
         }
         rules.owner = self.owner;
         rules.mtime_s = self.mtime;
@@ -297,3 +314,6 @@ struct Packed {
     report: Report,
     inner: Option<&'static str>,
 }
+
+/// Bytes of a list of files: paths of some millions.
+const LIST_BYTES_MAX: u64 = 256 << 20;

@@ -1,6 +1,6 @@
 //! The tree of an erofs, as [`sidecore_erofs`] reads it.
 
-use crate::{Attribute, FilesError, Names, Node, Piece, Sink, Tree, is_dots, pass};
+use crate::{Attribute, FilesError, Names, Node, Piece, Places, Sink, Tree, is_dots, pass};
 use sidecore_erofs::{Bytes, Erofs, Unreadable};
 use sidecore_format::source::BlockSource;
 use std::ops::Range;
@@ -92,6 +92,24 @@ impl Tree for ErofsTree {
                 match extent.at {
                     Some(start) => pass(&*self.source, start..start + extent.len, sink)?,
                     None => sink(Piece::Hole(extent.len)).map_err(FilesError::Output)?,
+                }
+            }
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn places(&self, node: &Node, visit: &mut Places<'_>) -> Result<(), FilesError> {
+        let inode = self.erofs.inode(node.id)?;
+        let mut at = 0;
+        let mut extents = Vec::new();
+        while at < inode.size_bytes {
+            let len = (inode.size_bytes - at).min(STEP_BYTES);
+            extents.clear();
+            self.erofs.extents(&inode, at, len, &mut extents)?;
+            for extent in &extents {
+                if let Some(start) = extent.at {
+                    visit(start..start + extent.len);
                 }
             }
             at += len;

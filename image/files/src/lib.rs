@@ -136,6 +136,9 @@ pub type Sink<'a> = dyn FnMut(Piece<'_>) -> io::Result<()> + 'a;
 /// Receives a name and the number of its file.
 pub type Names<'a> = dyn FnMut(&[u8], u64) -> Result<(), FilesError> + 'a;
 
+/// Receives a range of bytes of an image.
+pub type Places<'a> = dyn FnMut(Range<u64>) + 'a;
+
 /// A file system, open for reading. Any thread may call it; all methods block on the image.
 pub trait Tree: Send + Sync {
     /// The kernel's name for it.
@@ -180,6 +183,15 @@ pub trait Tree: Send + Sync {
     /// # Errors
     /// [`FilesError`].
     fn attributes(&self, node: &Node) -> Result<Vec<Attribute>, FilesError>;
+
+    /// Passes the places of a file's contents in the image to `visit`, in order; holes have none.
+    ///
+    /// # Errors
+    /// [`FilesError`]; [`FilesError::NoPlaces`] of a file system whose places are not looked up.
+    fn places(&self, node: &Node, visit: &mut Places<'_>) -> Result<(), FilesError> {
+        let _ = (node, visit);
+        Err(FilesError::NoPlaces(self.name()))
+    }
 }
 
 /// Opens the file system that `source` holds.
@@ -233,6 +245,11 @@ pub enum FilesError {
          `sidecore block mount --fs` mounts others, and `--raw` takes a file as it is"
     )]
     NoFileSystem,
+    /// Places of files in a file system that is not looked through for them.
+    #[error(
+        "files are found by a trace in an erofs, as `sidecore block pack DIR` makes it; this is {0}"
+    )]
+    NoPlaces(&'static str),
     /// A disk.
     #[error(
         "the image is a disk with partitions, of which none is read here; \

@@ -9,6 +9,7 @@ use sidecore_bare::text::printable;
 use sidecore_bare::width::ToU64;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 /// Files of an image in a list.
@@ -193,6 +194,53 @@ pub fn find(
         true => found(visit),
         false => Ok(()),
     })
+}
+
+/// The same for regular files of which at least half of the stored bytes were used, in the order of
+/// their first use. `used` says how many bytes of a range were, and a number that is smaller for an
+/// earlier use of a part of it.
+///
+/// # Errors
+/// [`FilesError`], also that of `found`; [`FilesError::NoPlaces`].
+pub fn find_used(
+    tree: &dyn Tree,
+    wanted: &mut Wanted,
+    choice: &Choice,
+    used: &dyn Fn(Range<u64>) -> Option<(u64, usize)>,
+    found: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>,
+) -> Result<(), FilesError> {
+    let mut all: Vec<(usize, Vec<u8>, Node)> = Vec::new();
+    let mut left = PATHS_BYTES_MAX;
+    find(tree, wanted, choice, &mut |visit| {
+        if visit.node.kind != Kind::File {
+            return Ok(());
+        }
+        let (mut stored_bytes, mut used_bytes, mut first) = (0, 0, usize::MAX);
+        tree.places(visit.node, &mut |place| {
+            stored_bytes += place.end - place.start;
+            if let Some((bytes, order)) = used(place) {
+                used_bytes += bytes;
+                first = first.min(order);
+            }
+        })?;
+        // Of its neighbours in the first and the last frame, a small part only.
+        if used_bytes > 0 && used_bytes >= stored_bytes.div_ceil(2) {
+            let len = visit.path.len().to_u64();
+            left = left.checked_sub(len).ok_or(FilesError::TooDeep)?;
+            all.push((first, visit.path.to_vec(), *visit.node));
+        }
+        Ok(())
+    })?;
+    // A stable sort: files that were used together keep the walk's order.
+    all.sort_by_key(|(first, ..)| *first);
+    for (_, path, node) in &all {
+        found(Visit {
+            path,
+            node,
+            wanted: true,
+        })?;
+    }
+    Ok(())
 }
 
 /// Writes a path from the root on a line of its own, foreign bytes escaped; or, with

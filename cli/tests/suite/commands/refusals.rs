@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 132] = [
+const REFUSALS: [(&str, &str, &str); 135] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -45,6 +45,13 @@ const REFUSALS: [(&str, &str, &str); 132] = [
     ("block find", "made-tree.img ../x", "out of the image"),
     ("block cat", "made-tree.img", "PATH"),
     ("block find", "made-tree.img --type x", "possible values"),
+    ("block find", "made-tree.img --in-trace bad.nwk", "no trace"),
+    ("block pack", "tree -o x.img --first nowhere", "nowhere"),
+    (
+        "block pack",
+        "oci://localhost/a -o oci://localhost/b --mtime 0",
+        "leave out",
+    ),
     ("block extract", "made-tree.img", "--directory"),
     (
         "block extract",

@@ -124,3 +124,49 @@ fn a_tree_with_holes_of_terabytes_is_packed() {
     let stored = report["stored_bytes"].as_u64().unwrap();
     assert!(stored < 2 << 20, "{stored}");
 }
+
+/// Files of a trace are found in its order, and lie in front in the next image.
+#[test]
+fn files_of_a_trace_are_packed_first() {
+    let place = Place::new();
+    let (tree, image, trace) = (place.path("tree"), place.path("image"), place.path("trace"));
+    fs::create_dir_all(tree.join("b")).unwrap();
+    for (name, number) in ["a", "b/c", "d", "e"].into_iter().zip(0_u8..) {
+        let bytes = contents(1 << 20).into_iter();
+        let bytes: Vec<u8> = bytes.map(|byte| byte.wrapping_add(number)).collect();
+        fs::write(tree.join(name), bytes).unwrap();
+    }
+    pack(&tree, &image, &[]);
+    // Records a reader; returns the end of the last part that it read.
+    let read = |image: &Path| {
+        let mut cat = sidecore(&["block", "cat", "--trace"]);
+        ok(cat.arg(&trace).arg(image).args(["e", "b/c"]));
+        let text = fs::read_to_string(&trace).unwrap();
+        let ends = text.lines().skip(2).map(|line| {
+            let (at, len) = line.split_once(' ').unwrap();
+            at.parse::<u64>().unwrap() + len.parse::<u64>().unwrap()
+        });
+        ends.max().unwrap()
+    };
+    let find = |image: &Path, words: &[&str]| {
+        let mut find = sidecore(&["block", "find", "--in-trace"]);
+        find.arg(&trace).arg(image).args(words);
+        find
+    };
+    assert!(read(&image) > 5 << 19, "they are at the end");
+    let found = |words: &[&str]| String::from_utf8(ok(&mut find(&image, words)).stdout).unwrap();
+    assert_eq!(found(&[]), "/e\n/b/c\n");
+    assert_eq!(found(&["b"]), "/b/c\n");
+    let listed = json(&ok(&mut find(&image, &["--json"])));
+    assert_eq!(listed["entries"][0]["path"], "/e");
+    let list = place.write("list", found(&["--print0"]).as_bytes());
+    let again = place.path("again");
+    pack(&tree, &again, &["--first", list.to_str().unwrap()]);
+    // Two files of 1 MiB, and what lies in their frames.
+    assert!(read(&again) < 5 << 19, "they are not in front");
+    let copy = ok(sidecore(&["block", "cat"]).arg(&again).arg("a")).stdout;
+    assert!(copy == fs::read(tree.join("a")).unwrap());
+    // The places of files are looked up in an erofs.
+    pack(&tree, &again, &["--inner", "squashfs"]);
+    fails(&run(&mut find(&again, &[])), 2, "in an erofs");
+}

@@ -40,8 +40,8 @@ pub enum PackError {
     },
     /// Rules for a tree, and the source is none.
     #[error(
-        "--exclude, --owner and --mtime are for trees, and {} is no directory; --untar makes a \
-         tree of a tar",
+        "--exclude, --first, --owner and --mtime are for trees, and {} is no directory; --untar \
+         makes a tree of a tar",
         path.display()
     )]
     NoTree {

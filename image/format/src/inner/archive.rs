@@ -139,7 +139,7 @@ pub fn make_of_tar(
         Some(_) => super::tree::uuid_of(&identity),
         None => random_uuid(scratch)?,
     };
-    items.write(&contents, &file, uuid, &failed)?;
+    items.write((&contents, rules), &file, uuid, &failed)?;
     Ok(file)
 }
 
@@ -335,10 +335,10 @@ impl Items {
         Ok(())
     }
 
-    /// Writes the file system to `file`; `contents` holds the files' bytes.
+    /// Writes the file system to `file`; `contents` holds the files' bytes, in the tar's order.
     fn write(
         &self,
-        contents: &File,
+        (contents, rules): (&File, &Rules),
         file: &File,
         uuid: [u8; 16],
         failed: &dyn Fn(io::Error) -> InnerError,
@@ -378,6 +378,9 @@ impl Items {
                 };
                 tree.link(above, name, id).map_err(|it| unfit(&names, it))?;
             }
+        }
+        if rules.has_first() {
+            files.sort_by_cached_key(|&(id, ..)| rules.rank(&names.path(id)));
         }
         let mut layout = Layout::new(tree).map_err(|it| unfit(&names, it))?;
         let mut chunks = Chunks::new(file, layout.data_at());

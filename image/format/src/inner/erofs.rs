@@ -3,7 +3,7 @@
 //!
 //! Contents are stored directory by directory, the files of one before those of its subdirectories.
 //! A reader that goes through a directory's files in order reads the image in order, and similar
-//! contents are compressed together.
+//! contents are compressed together. Files that the rules have come first are before all others.
 //!
 //! Must stay true: symbolic links are not followed; hard links stay one file. A file's contents are
 //! those at the time of reading, up to the length that it had when its attributes were read.
@@ -93,8 +93,9 @@ pub(super) fn make(
 /// A file whose contents are to be stored.
 struct Content {
     id: Id,
-    /// The directory of its first name, which determines the order.
+    /// The directory of its first name, which determines the order of equal ranks.
     directory: Id,
+    rank: usize,
     /// Device and inode.
     identity: (u64, u64),
     size_bytes: u64,
@@ -184,6 +185,7 @@ impl Seen {
                         seen.contents.push(Content {
                             id,
                             directory: parent,
+                            rank: rules.rank(visit.path),
                             identity: identity(stat),
                             size_bytes: size_bytes(stat),
                             is_sparse: is_sparse(stat),
@@ -202,7 +204,8 @@ impl Seen {
             named.map_err(unfit_at(visit.path))
         })?;
         // A stable sort: the files of one directory stay in the order of their names.
-        seen.contents.sort_by_key(|content| content.directory);
+        seen.contents
+            .sort_by_key(|content| (content.rank, content.directory));
         Ok(seen)
     }
 
@@ -473,6 +476,7 @@ mod tests {
         Content {
             id: 1,
             directory: 0,
+            rank: 0,
             identity: identity(&stat),
             size_bytes: size_bytes(&stat),
             is_sparse: is_sparse(&stat),

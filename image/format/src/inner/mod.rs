@@ -166,7 +166,9 @@ pub enum InnerError {
         source: io::Error,
     },
     /// A choice that only our own file system follows.
-    #[error("--exclude, --owner and --mtime are followed by --inner erofs only, not by {0}")]
+    #[error(
+        "--exclude, --first, --owner and --mtime are followed by --inner erofs only, not by {0}"
+    )]
     Rules(&'static str),
     /// `SOURCE_DATE_EPOCH` is not a valid time.
     #[error("SOURCE_DATE_EPOCH is `{0}`, not a number of seconds since 1970; correct or unset it")]

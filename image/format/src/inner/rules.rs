@@ -1,17 +1,20 @@
 //! Rules of the parts that a packed tree takes over from its source: names that are left out,
-//! owners and times.
+//! owners and times; and of the order of its contents.
 //!
 //! Pure. Called from: any thread.
 
 use sidecore_erofs::write::Meta;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// See the module. Nothing is changed by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     exclude: Vec<Vec<u8>>,
+    /// Ranks of files and directories whose contents come first.
+    first: HashMap<PathBuf, usize>,
     /// Owner and group of all files.
     pub owner: Option<(u32, u32)>,
     /// Time of the last change of all files, in seconds since 1970.
@@ -26,6 +29,40 @@ impl Rules {
         let pattern = pattern.as_bytes();
         let pattern = pattern.strip_suffix(b"/").unwrap_or(pattern);
         self.exclude.push(pattern.to_vec());
+    }
+
+    /// Has the contents of listed files come first, in the order of the list: what is read together
+    /// then lies together. A line is a path from the tree's root, that of a directory for all files
+    /// below it. In a list with zero bytes, these end the paths. What is not in the tree is passed
+    /// over.
+    pub fn store_first(&mut self, list: &[u8]) {
+        let end = match list.contains(&0) {
+            true => 0,
+            false => b'\n',
+        };
+        for (line, rank) in list.split(|&byte| byte == end).zip(0..) {
+            let names = line.split(|&byte| byte == b'/');
+            let names = names.filter(|name| !name.is_empty() && *name != b".");
+            let path: PathBuf = names.map(OsStr::from_bytes).collect();
+            // The end of the list, or the whole tree, which has no order of its own.
+            if !path.as_os_str().is_empty() {
+                self.first.entry(path).or_insert(rank);
+            }
+        }
+    }
+
+    /// True where some contents come first.
+    pub(super) fn has_first(&self) -> bool {
+        !self.first.is_empty()
+    }
+
+    /// Rank of a file's contents: its place in the list, or that of its nearest directory there.
+    pub(super) fn rank(&self, path: &Path) -> usize {
+        if !self.has_first() {
+            return usize::MAX;
+        }
+        let found = path.ancestors().find_map(|path| self.first.get(path));
+        found.copied().unwrap_or(usize::MAX)
     }
 
     /// True where nothing is changed.

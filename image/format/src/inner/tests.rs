@@ -190,6 +190,51 @@ fn rules_leave_out_names_and_set_owners_and_times() {
     assert!(matches!(refused, Err(InnerError::Rules("ext4"))));
 }
 
+/// Of a directory and of a tar: the list's files, then the others in their usual order.
+#[test]
+fn files_of_a_list_are_stored_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut tar = tar::Builder::new(Vec::new());
+    let text = |name: &str| format!("contents of {name};").repeat(1000);
+    for name in ["a/one", "a/two", "b/deep/three", "four"] {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text(name)).unwrap();
+        tar.append_path_with_name(&path, name).unwrap();
+    }
+    let stream = tar.into_inner().unwrap();
+    let folder = Folder::open(directory.path()).unwrap();
+    let made = |rules: &Rules| {
+        let scratch = Path::new("/tmp");
+        let of_tree = make_by(&folder, Kind::Erofs, rules, scratch).unwrap();
+        let of_tar = make_of_tar(&mut &stream[..], rules, scratch).unwrap();
+        [of_tree, of_tar].map(bytes)
+    };
+    let place = |image: &[u8], name: &str| {
+        let text = text(name);
+        let start = &text.as_bytes()[..text.len() / 1000];
+        let mut windows = image.windows(start.len());
+        windows.position(|window| window == start).unwrap()
+    };
+    let mut rules = Rules::default();
+    rules.store_first(b"/b\n./a//two\n\nnowhere\n");
+    for image in made(&rules) {
+        let order = ["b/deep/three", "a/two", "four", "a/one"];
+        let places = order.map(|name| place(&image, name));
+        assert!(places.is_sorted(), "{places:?}");
+        assert_eq!(contents(&image, "a/two"), text("a/two").as_bytes());
+    }
+    // A path with a line break: zero bytes end the paths.
+    let mut rules = Rules::default();
+    rules.store_first(b"a/o\nne\0a/two\0");
+    for image in made(&rules) {
+        let places = ["a/two", "four", "a/one"].map(|name| place(&image, name));
+        assert!(places.is_sorted(), "{places:?}");
+    }
+    let refused = make_by(&folder, Kind::Ext4, &rules, Path::new("/tmp"));
+    assert!(matches!(refused, Err(InnerError::Rules("ext4"))));
+}
+
 /// A tar of two versions of a file, with a link to the second, names that a ustar cannot hold, and
 /// what else a tar has.
 #[test]
