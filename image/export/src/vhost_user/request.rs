@@ -7,7 +7,7 @@
 //! Source: OASIS Virtual I/O Device 1.3, 5.2 "Block Device".
 
 use sidecore_bare::width::{ToU64, ToUsize};
-use sidecore_format::source::{BlockSource, WriteError};
+use sidecore_format::source::{BlockSource, BlockWrites, WriteError};
 use std::io::{Read, Write};
 use std::sync::Arc;
 use virtio_queue::{DescriptorChain, Reader, Writer};
@@ -44,6 +44,15 @@ impl Disk {
         put(0, &sectors.to_le_bytes());
         put(12, &SEGMENTS_MAX.to_le_bytes());
         put(20, &512_u32.to_le_bytes());
+        // Sectors of 512 bytes on blocks of 4 KiB (512e): a guest aligns its partitions and file
+        // systems by that, and a write of whole grains reads nothing first.
+        let sectors_in = |bytes: u32| (bytes / 512).max(SECTORS_IN_BLOCK);
+        let grain = source.writes().map_or(0, BlockWrites::grain_bytes);
+        let least = u16::try_from(sectors_in(grain)).unwrap_or(u16::MAX);
+        let best = sectors_in(source.preferred_bytes()).max(least.into());
+        put(24, &[SECTORS_IN_BLOCK.ilog2().to_le_bytes()[0]]);
+        put(26, &least.to_le_bytes());
+        put(28, &best.to_le_bytes());
         put(34, &queues.to_le_bytes());
         if let Some(writes) = source.writes() {
             for at in [36, 48] {
@@ -80,6 +89,7 @@ impl Disk {
             SEG_MAX,
             BLK_SIZE,
             FLUSH,
+            TOPOLOGY,
             MQ,
             INDIRECT_DESC,
             EVENT_IDX,
@@ -313,6 +323,7 @@ const SEG_MAX: u32 = 2;
 const RO: u32 = 5;
 const BLK_SIZE: u32 = 6;
 const FLUSH: u32 = 9;
+const TOPOLOGY: u32 = 10;
 const MQ: u32 = 12;
 const DISCARD: u32 = 13;
 const WRITE_ZEROES: u32 = 14;
@@ -321,6 +332,8 @@ const EVENT_IDX: u32 = 29;
 const VERSION_1: u32 = 32;
 
 const SECTOR_BYTES: u64 = 512;
+/// Sectors of a block of 4 KiB, the smallest grain of an overlay.
+const SECTORS_IN_BLOCK: u32 = 8;
 const HEAD_BYTES: usize = 16;
 const ID_BYTES: usize = 20;
 const CONFIG_BYTES: usize = 60;

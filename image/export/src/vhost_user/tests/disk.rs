@@ -1,5 +1,6 @@
 //! A disk in memory.
 
+use super::super::request;
 use parking_lot::Mutex;
 use sidecore_format::source::{
     BlockSource, BlockWrites, Deliver, Extent, ReadError, WriteError, check_range,
@@ -84,5 +85,25 @@ impl BlockWrites for Disk {
 
     fn grain_bytes(&self) -> u32 {
         4096
+    }
+}
+
+/// The device's configuration as a driver reads it ("Device configuration layout").
+#[test]
+fn a_guest_sees_small_sectors_on_blocks_of_a_grain() {
+    for writable in [false, true] {
+        let disk = Disk::new(vec![0; 1 << 20], writable);
+        let served = request::Disk::new(disk, 1, "").unwrap();
+        let config = served.config();
+        assert_eq!(config[..8], 2048_u64.to_le_bytes());
+        assert_eq!(config[20..24], 512_u32.to_le_bytes());
+        // Eight sectors a block, aligned to the first; the least and the best length of a request.
+        assert_eq!(config[24..26], [3, 0]);
+        assert_eq!(config[26..28], 8_u16.to_le_bytes());
+        assert_eq!(config[28..32], 8_u32.to_le_bytes());
+        // Discards are aligned to a grain.
+        let aligned = if writable { 8_u32 } else { 0 };
+        assert_eq!(config[44..48], aligned.to_le_bytes());
+        assert!(served.features() >> 10 & 1 == 1);
     }
 }
