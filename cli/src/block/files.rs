@@ -145,6 +145,18 @@ impl<'i> Used<'i> {
     }
 }
 
+/// Walks over the chosen files of a tree; over those of a trace, where there is one.
+fn each(
+    (tree, choice, used): (&dyn Tree, &Choice, Option<&Used<'_>>),
+    wanted: &mut Wanted,
+    found: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>,
+) -> Result<(), FilesError> {
+    match used {
+        Some(used) => find_used(tree, wanted, choice, &|range| used.of(range), found),
+        None => find(tree, wanted, choice, found),
+    }
+}
+
 /// Reports what is not in the image.
 pub(super) fn missing<'p>(paths: impl IntoIterator<Item = &'p str>) -> Outcome {
     let mut outcome = Outcome::Done;
@@ -194,20 +206,18 @@ impl FindArgs {
         });
         let used = trace.transpose()?;
         let mut wanted = Wanted::of(&self.paths)?;
-        let mut each = |found: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>| match &used {
-            Some(used) => {
-                let of = |range| used.of(range);
-                find_used(&*tree, &mut wanted, &choice, &of, found)
-            }
-            None => find(&*tree, &mut wanted, &choice, found),
-        };
+        let chosen = (&*tree, &choice, used.as_ref());
         if self.json {
             let mut listing = Listing::new(&*tree);
-            each(&mut |found| listing.add(&*tree, found.path, found.node))?;
+            each(chosen, &mut wanted, &mut |found| {
+                listing.add(&*tree, found.path, found.node)
+            })?;
             output::json(&listing)?;
         } else {
             let mut stdout = stdout();
-            each(&mut |found| write_path(&mut stdout, found.path, self.print0))?;
+            each(chosen, &mut wanted, &mut |found| {
+                write_path(&mut stdout, found.path, self.print0)
+            })?;
             stdout.flush()?;
         }
         Ok(missing(wanted.missing()))

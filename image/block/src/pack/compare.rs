@@ -181,9 +181,7 @@ pub fn rebase(
     (new, grain_bytes): (&Path, Option<u64>),
     progress: &mut dyn FnMut(u64),
 ) -> Result<Rebased, CompareError> {
-    let identity =
-        |device: &Device| Identity::of(device.index(), device.image()).map_err(OverlayError::read);
-    let (below, identity) = (identity(image)?, identity(onto)?);
+    let (below, identity) = (identity_of(image)?, identity_of(onto)?);
     if below.key.is_some() && identity.key.is_none() {
         return Err(CompareError::InTheClear(name.to_owned()));
     }
@@ -221,6 +219,10 @@ pub fn rebase(
     })
 }
 
+fn identity_of(device: &Device) -> Result<Identity, OverlayError> {
+    Identity::of(device.index(), device.image()).map_err(OverlayError::read)
+}
+
 /// Writes to `to` what differs in `from`; returns the number of these bytes.
 fn put_differences(
     from: &Overlay,
@@ -249,7 +251,8 @@ fn put_differences(
 
 /// Copies a range; zeros take no room.
 fn put_contents(from: &Overlay, to: &Overlay, range: Range<u64>) -> Result<(), CompareError> {
-    let mut piece = vec![0; PIECE_BYTES];
+    let len = range.end - range.start;
+    let mut piece = vec![0; len.min(PIECE_BYTES.to_u64()).to_usize()];
     let mut at = range.start;
     while at < range.end {
         let left = range.end - at;
