@@ -32,6 +32,11 @@ pub struct PoolConfig {
     pub dedicated: bool,
     /// Largest number of waiting pieces of background work; more are dropped.
     pub backlog_max: usize,
+    /// Name of the engines' threads, each with its number behind it; the system shows 15 bytes.
+    pub name: String,
+    /// Bytes of the stack of an engine's thread; 0 for the standard library's 2 MiB. Work that is
+    /// driven by its caller has the caller's stack.
+    pub stack_bytes: usize,
     /// Policy that decides how wide a loop runs.
     pub policy: Box<dyn Policy>,
 }
@@ -46,6 +51,8 @@ impl Default for PoolConfig {
             cpus: Vec::new(),
             dedicated: false,
             backlog_max: 256,
+            name: "engine".to_owned(),
+            stack_bytes: 0,
             policy: Box::new(sidecore_sched::Equi::default()),
         }
     }

@@ -58,9 +58,13 @@ pub enum OffloadError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// The task that asked was cancelled, or the task that was joined never began.
+    /// The task that asked was cancelled, or a loop's flag was set, or the task that was joined
+    /// never began.
     #[error("the task was cancelled")]
     Cancelled,
+    /// The deadline of a loop came before all of its items were begun.
+    #[error("the deadline of the loop has come; its other items were not begun")]
+    Late,
     /// A task panicked; its host and the others live on.
     #[error("a task panicked: {message}")]
     TaskPanicked {

@@ -7,7 +7,9 @@
 //!   own core is *called*: the caller drives it itself, and nothing crosses to another core.
 //! - [`Pool::for_each`]: one task's units across several engines (LLP). The caller is the first of
 //!   them; the others are woken with a request packet.
-//! - [`par`]: loops as iterators, over slices, ranges and chunks, whose bodies need no engine.
+//! - [`par`]: loops as iterators, over slices, ranges, chunks and other iterators, whose bodies
+//!   need no engine; with deadlines and flags that stop them.
+//! - [`Pool::join`]: two halves at once, for recursion, and sorts made of it ([`Pool::par_sort`]).
 //! - [`Pool::reduce`]: a loop whose values are combined, with the same bits for any number of
 //!   engines.
 //! - [`Pool::tasks`]: any number of tasks as fibers, whose ordinary code does all of the above;
@@ -23,8 +25,8 @@ mod bits;
 mod claims;
 mod command;
 mod config;
-mod driver;
 mod error;
+mod fork;
 mod job;
 mod loops;
 mod packet;
@@ -36,7 +38,6 @@ mod send;
 mod shared;
 mod short_loops;
 mod stalls;
-mod sync;
 pub mod task;
 mod wait_queue;
 
@@ -87,6 +88,40 @@ mod tracks {
     pub(crate) static POLL: Name = Name::new(IDLE, "poll", ["", ""]);
     /// It sleeps.
     pub(crate) static SLEEP: Name = Name::new(IDLE, "sleep", ["", ""]);
+}
+
+mod sync {
+    //! The atomics and the lock that the modelled parts are written on: the real ones, or loom's.
+    //!
+    //! Why here: model-checked code may use nothing that loom cannot see.
+
+    pub(crate) use sidecore_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    #[cfg(not(loom))]
+    pub(crate) use parking_lot::Mutex;
+
+    #[cfg(loom)]
+    pub(crate) use model::Mutex;
+
+    #[cfg(loom)]
+    mod model {
+        /// Loom's mutex with the interface of the real one.
+        #[derive(Debug)]
+        pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+        impl<T> Mutex<T> {
+            pub(crate) fn new(value: T) -> Self {
+                Self(loom::sync::Mutex::new(value))
+            }
+
+            pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+                // Nothing panics while it holds one.
+                self.0
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
+        }
+    }
 }
 
 /// The README's example, compiled and run.

@@ -10,11 +10,10 @@
 
 use crate::claims::Preferred;
 use crate::command::Command;
-use crate::driver::{Driver, guarded};
 use crate::error::OffloadError;
 use crate::job::JobTicket;
 use crate::partition::{LoopPartition, Worker};
-use crate::shared::{Claim, Shared, add};
+use crate::shared::{Claim, Driver, Shared, add, guarded};
 use crate::task::WaitPoint;
 use crate::tracks;
 use parking_lot::Mutex;

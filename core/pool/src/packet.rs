@@ -8,7 +8,7 @@
 //! it.
 #![allow(unsafe_code)]
 
-use crate::driver::Driver;
+use crate::shared::Driver;
 use sidecore_bare::width::ToUsize;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;

@@ -1,5 +1,5 @@
-//! Loops as iterators: over slices, ranges and chunks, in and out, with `map`, `collect` and
-//! `reduce`.
+//! Loops as iterators: over slices, ranges and chunks, in and out, with `map`, `collect`, `reduce`
+//! and the adaptors of `adaptors.rs`.
 //!
 //! Why here: most loops need no local store; their bodies are one line, and their users know the
 //! adaptors of other libraries. A loop's class is its place in the source unless it was named, so
@@ -27,9 +27,13 @@
 //! # Ok::<(), OffloadError>(())
 //! ```
 
-use crate::driver::guarded;
+mod adaptors;
+
+pub use adaptors::{Bridge, Chunks, Enumerate, FilterMap, Map, Zip};
+
 use crate::error::OffloadError;
 use crate::pool::Pool;
+use crate::shared::guarded;
 use parking_lot::Mutex;
 use sidecore_bare::width::ToUsize;
 use sidecore_engine::Core;
@@ -37,6 +41,8 @@ use sidecore_sched::ClassId;
 use sidecore_sched::policy::CLASSES_MAX;
 use std::ops::Range;
 use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Items of a loop by their places: a slice's, a range's, a slice's chunks, or a function of those.
 pub trait Source: Sync {
@@ -90,6 +96,8 @@ struct Options<'p> {
     pool: &'p Pool,
     class: ClassId,
     least: u32,
+    deadline: Option<Instant>,
+    cancelled: Option<&'p AtomicBool>,
 }
 
 impl Pool {
@@ -182,6 +190,23 @@ impl<'p> Options<'p> {
             pool,
             class: ClassId((FIRST_BY_PLACE + mixed % BY_PLACE) as u16),
             least: 1,
+            deadline: None,
+            cancelled: None,
+        }
+    }
+
+    /// The reason to begin no further chunk, if there is one.
+    fn check(&self) -> Result<(), OffloadError> {
+        // Relaxed: the flag orders nothing.
+        if self
+            .cancelled
+            .is_some_and(|flag| flag.load(Ordering::Relaxed))
+        {
+            return Err(OffloadError::Cancelled);
+        }
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(OffloadError::Late),
+            _ => Ok(()),
         }
     }
 
@@ -191,11 +216,66 @@ impl<'p> Options<'p> {
         items: &mut [T],
         kernel: impl Fn(usize, &mut [T]) + Sync,
     ) -> Result<(), OffloadError> {
+        self.check()?;
         if self.pool.takes_at_once(self.class, items.len()) {
             return guarded(|| kernel(0, items));
         }
-        let on_engine = |_: &mut Core, first: usize, items: &mut [T]| kernel(first, items);
-        self.pool.split(self.class, items, self.least, &on_engine)
+        let stopped = Mutex::new(None);
+        let on_engine = |_: &mut Core, first: usize, items: &mut [T]| match self.check() {
+            Ok(()) => kernel(first, items),
+            // The chunks that are left pass here in no time.
+            Err(reason) => *stopped.lock() = Some(reason),
+        };
+        (self.pool).split(self.class, items, self.least, &on_engine)?;
+        stopped.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// The parts that `make` gives for chunks of this many places, one behind the other.
+    fn gather<R: Send>(
+        self,
+        count: usize,
+        make: impl Fn(Range<usize>) -> Vec<R> + Sync,
+    ) -> Result<Vec<R>, OffloadError> {
+        let parts = Mutex::new(Vec::new());
+        // Takes no memory.
+        let mut items = vec![(); count];
+        self.run(&mut items, |first, items| {
+            let part = make(first..first + items.len());
+            parts.lock().push((first, part));
+        })?;
+        let mut parts = parts.into_inner();
+        if let [(_, only)] = &mut parts[..] {
+            return Ok(std::mem::take(only));
+        }
+        parts.sort_unstable_by_key(|(first, _)| *first);
+        let mut all = Vec::with_capacity(parts.iter().map(|(_, part)| part.len()).sum());
+        parts.into_iter().for_each(|(_, part)| all.extend(part));
+        Ok(all)
+    }
+
+    /// Combines what `fold` makes of each chunk of this many places: see [`Par::reduce`].
+    fn combine<R: Send>(
+        self,
+        count: usize,
+        fold: impl Fn(Range<usize>) -> R + Sync,
+        combine: impl Fn(R, R) -> R + Sync,
+    ) -> Result<Option<R>, OffloadError> {
+        self.check()?;
+        let chunk = (self.least.to_usize()).max(count.div_ceil(REDUCE_CHUNKS_MAX));
+        let stopped = Mutex::new(None);
+        let map = |_: &mut Core, places: Range<usize>| match self.check() {
+            Ok(()) => Some(fold(places)),
+            Err(reason) => {
+                *stopped.lock() = Some(reason);
+                None
+            }
+        };
+        let both = |left: Option<R>, right: Option<R>| left.zip(right).map(|(a, b)| combine(a, b));
+        let all = (self.pool).reduce(self.class, count, chunk, map, both)?;
+        match stopped.into_inner() {
+            Some(reason) => Err(reason),
+            None => Ok(all.flatten()),
+        }
     }
 }
 
@@ -214,8 +294,24 @@ macro_rules! options {
             self.options.least = u32::try_from(items).unwrap_or(u32::MAX).max(1);
             self
         }
+
+        /// Begins no further chunk from this moment on: the loop is then [`OffloadError::Late`],
+        /// unless all were begun. A chunk takes about 10 us, or one item.
+        pub fn deadline(mut self, deadline: std::time::Instant) -> Self {
+            self.options.deadline = Some(deadline);
+            self
+        }
+
+        /// Begins no further chunk once the flag is set: the loop is then
+        /// [`OffloadError::Cancelled`], unless all were begun.
+        pub fn cancel_by(mut self, flag: &'p std::sync::atomic::AtomicBool) -> Self {
+            self.options.cancelled = Some(flag);
+            self
+        }
     };
 }
+
+use options;
 
 impl<'p, S: Source> Par<'p, S> {
     options!();
@@ -253,21 +349,10 @@ impl<'p, S: Source> Par<'p, S> {
         S::Item: Send,
     {
         let source = &self.source;
-        let parts = Mutex::new(Vec::new());
-        let mut items = vec![(); source.len()];
-        self.options.run(&mut items, |first, items| {
-            let places = first..first + items.len();
-            let part: Vec<S::Item> = places.map(|place| source.at(place)).collect();
-            parts.lock().push((first, part));
-        })?;
-        let mut parts = parts.into_inner();
-        if let [(_, only)] = &mut parts[..] {
-            return Ok(std::mem::take(only).into());
-        }
-        parts.sort_unstable_by_key(|(first, _)| *first);
-        let mut all = Vec::with_capacity(source.len());
-        parts.into_iter().for_each(|(_, part)| all.extend(part));
-        Ok(all.into())
+        let make = |places: Range<usize>| -> Vec<S::Item> {
+            places.map(|place| source.at(place)).collect()
+        };
+        Ok(self.options.gather(source.len(), make)?.into())
     }
 
     /// Combines all items in a tree whose shape depends on their number and the minimum length
@@ -284,19 +369,12 @@ impl<'p, S: Source> Par<'p, S> {
     where
         S::Item: Send,
     {
-        let (source, options) = (&self.source, self.options);
-        let count = source.len();
-        let chunk = options
-            .least
-            .to_usize()
-            .max(count.div_ceil(REDUCE_CHUNKS_MAX));
-        let map = |_: &mut Core, places: Range<usize>| {
+        let source = &self.source;
+        let fold = |places: Range<usize>| {
             let items = places.map(|place| source.at(place));
             items.fold(identity(), &combine)
         };
-        let all = options
-            .pool
-            .reduce(options.class, count, chunk, map, &combine)?;
+        let all = self.options.combine(source.len(), fold, &combine)?;
         Ok(all.unwrap_or_else(&identity))
     }
 }
@@ -337,7 +415,7 @@ impl<'p, 'a, T: Send> ParMut<'p, 'a, T> {
     }
 }
 
-impl<T: Send, S: Source> ParZip<'_, '_, T, S> {
+impl<'p, T: Send, S: Source> ParZip<'p, '_, T, S> {
     options!();
 
     /// Runs `unit` on every item and the item zipped with it.
@@ -355,7 +433,7 @@ impl<T: Send, S: Source> ParZip<'_, '_, T, S> {
     }
 }
 
-impl<T: Send> ParChunksMut<'_, '_, T> {
+impl<'p, T: Send> ParChunksMut<'p, '_, T> {
     options!();
 
     /// Runs `unit` on every chunk and its place among the chunks.
@@ -370,70 +448,6 @@ impl<T: Send> ParChunksMut<'_, '_, T> {
                 .zip(chunks)
                 .for_each(|(place, chunk)| unit(place, chunk));
         })
-    }
-}
-
-/// Chunks of a slice: see [`Pool::par_chunks`].
-pub struct Chunks<'a, T> {
-    items: &'a [T],
-    chunk_items: usize,
-}
-
-/// Results of a function of items: see [`Par::map`].
-pub struct Map<S, F> {
-    source: S,
-    make: F,
-}
-
-impl<'a, T: Sync> Source for &'a [T] {
-    type Item = &'a T;
-
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-
-    #[inline]
-    fn at(&self, place: usize) -> &'a T {
-        &self[place]
-    }
-}
-
-impl Source for Range<usize> {
-    type Item = usize;
-
-    fn len(&self) -> usize {
-        self.end.saturating_sub(self.start)
-    }
-
-    #[inline]
-    fn at(&self, place: usize) -> usize {
-        self.start + place
-    }
-}
-
-impl<'a, T: Sync> Source for Chunks<'a, T> {
-    type Item = &'a [T];
-
-    fn len(&self) -> usize {
-        self.items.len().div_ceil(self.chunk_items)
-    }
-
-    fn at(&self, place: usize) -> &'a [T] {
-        let first = place * self.chunk_items;
-        &self.items[first..self.items.len().min(first + self.chunk_items)]
-    }
-}
-
-impl<S: Source, R, F: Fn(S::Item) -> R + Sync> Source for Map<S, F> {
-    type Item = R;
-
-    fn len(&self) -> usize {
-        self.source.len()
-    }
-
-    #[inline]
-    fn at(&self, place: usize) -> R {
-        (self.make)(self.source.at(place))
     }
 }
 

@@ -11,10 +11,9 @@
 use crate::claims::ENGINES_MAX;
 use crate::command::Command;
 use crate::config::{Background, PoolConfig};
-use crate::driver::{Driver, guarded};
 use crate::error::OffloadError;
 use crate::loops::Loop;
-use crate::shared::{Claim, Posted, Shared, add, engine_thread};
+use crate::shared::{Claim, Driver, Posted, Shared, add, engine_thread, guarded};
 use crate::task::{self, Scope, TasksOptions};
 use crate::tracks;
 use parking_lot::Mutex;
@@ -114,8 +113,9 @@ impl Pool {
                 max: ENGINES_MAX,
             });
         }
-        let pin = config.pin;
-        let engines = config.engines;
+        let (pin, engines, stack_bytes) = (config.pin, config.engines, config.stack_bytes);
+        // A name with a zero in it is none to the system.
+        let name = config.name.replace('\0', "");
         let shared = Arc::new(Shared::new(config)?);
         let mut pool = Self {
             shared,
@@ -124,8 +124,11 @@ impl Pool {
         };
         for engine in 0..engines {
             let shared = Arc::clone(&pool.shared);
-            let thread = std::thread::Builder::new()
-                .name(format!("engine-{engine}"))
+            let mut builder = std::thread::Builder::new().name(format!("{name}-{engine}"));
+            if stack_bytes > 0 {
+                builder = builder.stack_size(stack_bytes);
+            }
+            let thread = builder
                 .spawn(move || {
                     // Not those of the thread that starts the pool.
                     Modes::restore();
@@ -437,8 +440,7 @@ impl Pool {
         self.shared.short_loops.take(class, units) && !task::is_cancelled()
     }
 
-    #[cfg(test)]
-    pub(crate) fn shared_for_tests(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
 

@@ -14,10 +14,9 @@
 #![allow(unsafe_code)]
 
 use crate::command::{Command, CommandSlot};
-use crate::driver::{Driver, caught};
 use crate::error::OffloadError;
 use crate::packet::{Packet, Payload, REPLY_WORDS, REQUEST_WORDS};
-use crate::shared::Claim;
+use crate::shared::{Claim, Driver, caught};
 use crate::task;
 use crate::tracks;
 use sidecore_sync::WaitOptions;

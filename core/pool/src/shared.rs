@@ -6,12 +6,11 @@
 
 mod slot;
 
-pub(crate) use slot::{EngineSlot, add, engine_thread};
+pub(crate) use slot::{Driver, EngineSlot, add, caught, engine_thread, guarded};
 
 use crate::claims::{Claims, EnginesOnCpus, Preferred, Resting};
 use crate::command::{Command, CommandSlot};
 use crate::config::{Background, PoolConfig};
-use crate::driver::{Driver, guarded};
 use crate::error::{Cancelled, OffloadError};
 use crate::job::{JOBS_MAX, Jobs};
 use crate::short_loops::ShortLoops;

@@ -213,7 +213,7 @@ fn background_work_is_not_left_to_a_waiter_that_goes_without_an_engine() {
     let job: Arc<dyn Background> = Arc::clone(&count) as _;
     let seat = pool.seat();
     // As a task does that then finds itself cancelled.
-    let waits = pool.shared_for_tests().count_waiter(false);
+    let waits = pool.shared().count_waiter(false);
     assert!(pool.post(&job, 1));
     drop(seat);
     assert_eq!((pool.backlog(), pool.engines_idle()), (1, 1));
@@ -490,7 +490,7 @@ fn threads_are_served_in_the_order_in_which_they_came() {
                         pool.call(|_| order.lock().push(number));
                     }
                 });
-                while pool.shared_for_tests().line_len() <= number {
+                while pool.shared().line_len() <= number {
                     std::thread::yield_now();
                 }
             }

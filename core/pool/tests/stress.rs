@@ -6,8 +6,10 @@
 
 #![allow(clippy::print_stdout)] // The seed, shown where a test fails.
 
+use sidecore_offload::par::{Bridge, Enumerate, FilterMap, Par, Zip};
 use sidecore_offload::{OffloadError, Pool, PoolConfig, Scope, TaskOptions, TasksOptions, task};
 use sidecore_sched::{ClassId, Edtlp, Equi, Llp, Policy};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -280,4 +282,60 @@ fn a_reduction_has_the_same_bits_for_any_number_of_engines() {
             }
         }
     }
+}
+
+type Keep = fn(usize) -> Option<usize>;
+
+fn odd(pool: &Pool, numbers: Range<usize>) -> FilterMap<'_, Range<usize>, Keep> {
+    let keep: Keep = |n| (n % 2 == 1).then_some(n);
+    pool.par_range(numbers).filter_map(keep)
+}
+
+fn placed<'p>(
+    pool: &'p Pool,
+    items: &'p [u64],
+) -> Par<'p, Zip<Enumerate<&'p [u64]>, Range<usize>>> {
+    pool.par(items).enumerate().zip(0..items.len())
+}
+
+fn bridge<'p>(pool: &'p Pool, items: &'p [u64]) -> Bridge<'p, std::slice::Iter<'p, u64>> {
+    pool.par_bridge(items.iter())
+}
+
+/// Loops as iterators, forks and sorts from more threads than engines, each with its own answer.
+#[test]
+fn loops_forks_and_sorts_of_many_threads_do_not_mix() {
+    let pool = Pool::start(PoolConfig {
+        engines: 3,
+        ..PoolConfig::default()
+    })
+    .expect("a pool");
+    std::thread::scope(|scope| {
+        for thread in 0..16_u64 {
+            let pool = &pool;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let mut items: Vec<u64> =
+                        (0..3_000).map(|n| (n * 77 + thread) % 3_001).collect();
+                    let wanted: u64 = items.iter().sum();
+                    let count = odd(pool, 0..3_000).count().expect("no panic");
+                    assert_eq!(count, 1_500);
+                    let same = placed(pool, &items).filter(|((at, _), place)| at == place);
+                    assert_eq!(same.count().expect("no panic"), items.len());
+                    let seen = AtomicU64::new(0);
+                    let add = |item: &u64| {
+                        seen.fetch_add(*item, Ordering::Relaxed);
+                    };
+                    bridge(pool, &items).for_each(add).expect("no panic");
+                    assert_eq!(seen.into_inner(), wanted, "thread {thread}, round {round}");
+                    let (low, high) = items.split_at(1_000);
+                    let sum = |part: &[u64]| part.iter().sum::<u64>();
+                    let (low, high) = pool.join(|| sum(low), || sum(high)).expect("no panic");
+                    assert_eq!(low + high, wanted);
+                    pool.par_sort_unstable(&mut items).expect("no panic");
+                    assert!(items.is_sorted());
+                }
+            });
+        }
+    });
 }
