@@ -34,7 +34,6 @@
 //! });
 //! ```
 
-pub mod atomic;
 mod event_count;
 mod message_count;
 mod protocol;
@@ -49,6 +48,29 @@ pub use protocol::Changed;
 pub use sleep_word::SleepWord;
 pub use waiter::{WaitOptions, Waiter};
 pub use word::{Futex, Private, Shared};
+
+pub mod atomic {
+    //! The atomics that the modelled parts are written on: the processor's, or loom's.
+    //!
+    //! Why here: loom sees an access only if it goes through loom's own types. Code that a model
+    //! checks takes its atomics from here and nowhere else.
+
+    #[cfg(not(loom))]
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+    #[cfg(loom)]
+    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+    /// Between two looks at something that another thread is about to change: the processor's
+    /// pause, or a switch of loom's threads.
+    #[inline]
+    pub fn spin() {
+        #[cfg(not(loom))]
+        std::hint::spin_loop();
+        #[cfg(loom)]
+        loom::thread::yield_now();
+    }
+}
 
 /// The README's example, compiled and run.
 #[cfg(all(doctest, not(loom)))]

@@ -188,8 +188,8 @@ where
 {
     options!();
 
-    /// Runs `unit` on every item. Where one fails, or the loop is stopped, the iterator is not asked
-    /// again.
+    /// Runs `unit` on every item. Where one fails, or the loop is stopped, the iterator is not
+    /// asked again.
     ///
     /// # Errors
     /// As [`Pool::for_each`].

@@ -154,8 +154,8 @@ pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-/// Runs `work`, turning a panic into an error: packets, loops and engines' threads all run work, and
-/// none of them may end by it.
+/// Runs `work`, turning a panic into an error: packets, loops and engines' threads all run work,
+/// and none of them may end by it.
 pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
     caught(work).map_err(|message| OffloadError::Panicked { message })
 }
