@@ -1,4 +1,5 @@
-/* Attaches, allocates, calls and detaches: in places where that once failed. */
+/* Attaches, allocates, calls and detaches: in places where that once failed. Exit status 3 where
+ * another user pretends to be the daemon, and is refused. */
 #include "sidecore.h"
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +24,8 @@ int main(int argc, char **argv)
 	error = sidecore_attach_with(&sc, &options);
 	if (error != 0 || sc == NULL) {
 		printf("attach: %d, %s\n", error, sidecore_attach_text(error));
-		return 1;
+		sidecore_detach(sc);
+		return error == SIDECORE_UNTRUSTED ? 3 : 1;
 	}
 	printf("ready\n");
 	values = sidecore_alloc(sc, 2 * sizeof sum);

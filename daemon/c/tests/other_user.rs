@@ -34,10 +34,10 @@ fn an_impostor_is_told_nothing_and_refused_in_one_line() {
     impostor.expect("listening");
     for language in LANGUAGES {
         let root = env!("CARGO_MANIFEST_DIR");
-        let program = compile_and_link(root, "impostor.c", language, folder.path());
+        let program = compile_and_link(root, "attach.c", language, folder.path());
         let output = Command::new(program).arg(&socket).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}");
+        assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains("neither this one nor root"), "{said}");
         assert_eq!(impostor.expect("heard: "), "nothing");
     }
