@@ -172,10 +172,10 @@ impl Control {
             match event {
                 Event::Question {
                     from,
+                    peer,
                     is_attached,
                     kind,
                     body,
-                    ..
                 } => match Question::decode(kind, &body) {
                     Some(Question::Attach { .. }) if is_attached => {
                         self.door
@@ -187,7 +187,7 @@ impl Control {
                         }
                     }
                     Some(Question::Status) => {
-                        let text = self.status_text();
+                        let text = self.status_text(peer.uid);
                         self.door.answer(from, KIND_STATUS, text.as_bytes());
                     }
                     None => self.door.refuse(from, "an unknown question"),
@@ -354,12 +354,13 @@ impl Control {
         self.door.sessions().map(|client| &client.session)
     }
 
-    fn status_text(&self) -> String {
+    /// The status as this user may see it.
+    fn status_text(&self, asker: u32) -> String {
         // A structure of numbers and text always has a JSON form.
-        serde_json::to_string(&self.status()).unwrap_or_default()
+        serde_json::to_string(&self.status(asker)).unwrap_or_default()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self, asker: u32) -> Status {
         let none = Sample::default();
         let before = self.samples.front().unwrap_or(&none);
         // At least 1: a status in the first instant has no window yet.
@@ -388,12 +389,11 @@ impl Control {
             })
             .collect();
         let all = served.iter().sum::<u64>().max(1);
-        let clients = self
-            .door
-            .sessions()
-            .zip(&served)
-            .map(|(client, cycles)| client_status(client, percent(*cycles, all), &engines))
-            .collect();
+        let own = local_socket::effective_uid();
+        let clients = self.door.sessions().zip(&served).map(|(client, cycles)| {
+            client_status(client, percent(*cycles, all), &engines).seen_by(asker, own)
+        });
+        let clients = clients.collect();
         Status {
             pid: std::process::id(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
@@ -503,10 +503,13 @@ fn client_status(client: &Client, share_percent: f64, engines: &[EngineStatus]) 
         .served
         .iter()
         .map(|served| served.calls.load(Ordering::Relaxed));
-    let in_flight = engines
+    let failures = session
+        .served
         .iter()
-        .filter(|engine| engine.client == Some(session.client))
-        .count();
+        .map(|served| served.failures.load(Ordering::Relaxed));
+    let serves = |engine: &EngineStatus| engine.client == Some(session.client);
+    let in_flight = engines.iter().filter(|&engine| serves(engine)).count();
+    let waiting = session.waiting(|engine| engines.get(engine).is_some_and(serves));
     // A process of another PID namespace has no id here, and 0 is no id.
     let command = std::fs::read_to_string(format!("/proc/{}/comm", session.peer.pid));
     ClientStatus {
@@ -518,6 +521,9 @@ fn client_status(client: &Client, share_percent: f64, engines: &[EngineStatus]) 
         locked: session.locked(),
         calls: calls.sum(),
         in_flight: in_flight as u32,
+        waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
+        failures: failures.sum(),
+        last_failure: session.last_failure(),
         share_percent,
         busy_us: clock::cycles_to_ns(served_cycles(session)) / 1000,
         widths: client.widths.clone(),

@@ -360,6 +360,9 @@ impl Server {
         if let Some(served) = self.seats[seat].session.served.get(self.engine) {
             add(&served.calls, 1);
             add(&served.cycles, cycles);
+            if failed {
+                add(&served.failures, 1);
+            }
         }
     }
 
@@ -493,7 +496,11 @@ fn serve(
     };
     let (status, Reply { words }) = match result {
         Ok(reply) => (Status::Done, reply),
-        Err(status) => (status, Reply::default()),
+        Err(status) => {
+            let entry = registry.entry(packet.kernel.to_usize());
+            session.note_failure(entry.map(|entry| entry.name), status, text.as_deref());
+            (status, Reply::default())
+        }
     };
     let answer = Answer {
         status: status as u32,

@@ -67,8 +67,8 @@ impl Status {
         table
     }
 
-    /// Facts outside the tables: threads that were left behind, memory that is not locked, the
-    /// kernels.
+    /// Facts outside the tables: threads that were left behind, the reasons of failures, memory
+    /// that is not locked, the kernels.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -82,6 +82,15 @@ impl Status {
                  ended",
                 engine.engine, engine.left_behind
             ));
+        }
+        for client in &self.clients {
+            if let Some(reason) = &client.last_failure {
+                let (program, reason) = (printable(&client.command), printable(reason));
+                let number = client.client;
+                lines.push(format!(
+                    "client {number} ({program}): last failure: {reason}"
+                ));
+            }
         }
         for client in self.clients.iter().filter(|it| !it.locked) {
             lines.push(format!("client {}: memory not locked", client.client));
@@ -158,6 +167,8 @@ fn clients(status: &Status) -> Table {
         Column::right("SHARE%"),
         Column::right("CALLS").rank(1),
         Column::right("RUNNING").rank(2),
+        Column::right("WAITING").rank(2),
+        Column::right("FAILED").rank(3),
         Column::right("BUSY ms").rank(5),
         Column::right("ARENA MiB").rank(6),
         Column::left("WIDTHS").rank(7),
@@ -173,6 +184,8 @@ fn clients(status: &Status) -> Table {
             format!("{:.1}", client.share_percent),
             client.calls.to_string(),
             client.in_flight.to_string(),
+            client.waiting.to_string(),
+            client.failures.to_string(),
             format!("{:.1}", client.busy_us as f64 / 1000.0),
             mib(client.arena_bytes),
             widths(client),

@@ -128,6 +128,16 @@ pub struct ClientStatus {
     pub calls: u64,
     /// Engines that serve it at this moment.
     pub in_flight: u32,
+    /// Its requests and jobs that wait for an engine.
+    #[serde(default)]
+    pub waiting: u32,
+    /// Its requests and jobs that ended in an error.
+    #[serde(default)]
+    pub failures: u64,
+    /// The kernel and the reason of the last one: for the client's own user, root and the daemon's
+    /// user.
+    #[serde(default)]
+    pub last_failure: Option<String>,
     /// Its part of all engines' service in the last second (about), in percent.
     pub share_percent: f64,
     /// Microseconds of engines that it used.
@@ -135,6 +145,17 @@ pub struct ClientStatus {
     /// Its widths: the samples that saw it on 1, 2, 3… engines at once, taken 50 times a
     /// second.
     pub widths: Vec<u64>,
+}
+
+impl ClientStatus {
+    /// As the user `asker` may see it of a daemon of the user `own`: a kernel's text may repeat
+    /// what the kernel was given.
+    pub(crate) fn seen_by(mut self, asker: u32, own: u32) -> Self {
+        if ![0, own, self.uid].contains(&asker) {
+            self.last_failure = None;
+        }
+        self
+    }
 }
 
 /// Statistics that an engine's thread publishes to the control thread. All relaxed: figures for
@@ -206,5 +227,35 @@ impl Bench {
             counter.store(before.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         }
         next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_for_its_own_user_root_and_the_daemons() {
+        let client = ClientStatus {
+            client: 0,
+            pid: 7,
+            uid: 1000,
+            command: "program".to_owned(),
+            arena_bytes: 0,
+            locked: true,
+            calls: 1,
+            in_flight: 0,
+            waiting: 0,
+            failures: 1,
+            last_failure: Some("echo: a secret does not fit".to_owned()),
+            share_percent: 0.0,
+            busy_us: 0,
+            widths: Vec::new(),
+        };
+        for (asker, sees) in [(0, true), (500, true), (1000, true), (1001, false)] {
+            let seen = client.clone().seen_by(asker, 500);
+            assert_eq!(seen.last_failure.is_some(), sees, "user {asker}");
+            assert_eq!(seen.failures, 1);
+        }
     }
 }

@@ -122,6 +122,14 @@ impl JobHeads {
         submitted.get(self.taken.load(Ordering::Relaxed)).is_some()
     }
 
+    /// Jobs that wait to be taken, at this moment: for reports.
+    #[cfg(not(loom))]
+    pub(crate) fn waiting(&self, submitted: &JobRing) -> usize {
+        let positions = (self.taken.load(Ordering::Relaxed)..).take(JOBS_MAX);
+        let waits = |position: &u64| submitted.get(*position).is_some();
+        positions.take_while(waits).count()
+    }
+
     /// Position of the next job to be taken: for the fuzzer, which would have to guess it.
     #[cfg(not(loom))]
     pub fn taken(&self) -> u64 {
@@ -441,9 +449,11 @@ mod tests {
     fn a_ring_gives_each_entry_once_in_its_lap() {
         let (ring, heads) = (ring(), JobHeads::default());
         assert!(!heads.waits(&ring) && heads.take(&ring).is_none());
+        assert_eq!(heads.waiting(&ring), 0);
         for position in 0..3 * JOBS_MAX.to_u64() {
             ring.submit(position, (position % 7).to_usize());
             assert!(heads.waits(&ring));
+            assert_eq!(heads.waiting(&ring), 1);
             assert_eq!(heads.take(&ring), Some((position % 7).to_usize()));
             assert!(heads.take(&ring).is_none());
         }

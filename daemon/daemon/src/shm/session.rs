@@ -11,7 +11,7 @@ use super::ring::{JOB_RANGES_MAX, JobHeads, JobPacket, SLOT_RANGES_MAX};
 use super::slot::{Packet, RANGES_MAX};
 use crate::served::{Attached, Companions, KeptCompanions, Memory};
 use crossbeam_utils::CachePadded;
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use sidecore_attach::Segment;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::SharedSlice;
@@ -37,6 +37,8 @@ pub struct Session {
     pub(crate) gone: AtomicBool,
     /// Each engine's account of it; written by that engine only.
     pub(crate) served: Box<[CachePadded<ServedCounters>]>,
+    /// Reason of the last failure of its requests and jobs, with the kernel's name.
+    last_failure: Mutex<Option<String>>,
     /// Shared by all sessions of a user whose requests in flight are limited.
     pub(crate) load: Option<Arc<UserLoad>>,
     /// The engines' positions among its jobs.
@@ -49,6 +51,7 @@ pub struct Session {
 #[derive(Debug, Default)]
 pub(crate) struct ServedCounters {
     pub(crate) calls: AtomicU64,
+    pub(crate) failures: AtomicU64,
     pub(crate) cycles: AtomicU64,
 }
 
@@ -76,6 +79,7 @@ impl Session {
             arena_offset: layout::arena_offset(engines),
             gone: AtomicBool::new(false),
             served: (0..engines).map(|_| CachePadded::default()).collect(),
+            last_failure: Mutex::new(None),
             load: None,
             heads: CachePadded::default(),
             bell: None,
@@ -135,6 +139,41 @@ impl Session {
     pub(crate) fn has_job(&self) -> bool {
         self.jobs()
             .is_some_and(|jobs| self.heads.waits(jobs.submitted))
+    }
+
+    /// Requests and jobs of the client that wait for an engine, at this moment. A request at an
+    /// engine that is `at_work` for the client counts as begun.
+    pub(crate) fn waiting(&self, at_work: impl Fn(usize) -> bool) -> usize {
+        let waits = |engine: &usize| {
+            let pair = self.pair(*engine);
+            let rung = pair.and_then(|pair| pair.call.rung(pair.call.last_answered()));
+            rung.is_some() && !at_work(*engine)
+        };
+        let requests = (0..self.served.len()).filter(waits).count();
+        let jobs = self.jobs();
+        requests + jobs.map_or(0, |jobs| self.heads.waiting(jobs.submitted))
+    }
+
+    /// Notes why a request or a job failed, for reports. `text` is the kernel's, where it has one.
+    #[cold]
+    pub(crate) fn note_failure(&self, kernel: Option<&str>, status: Status, text: Option<&str>) {
+        let reason = match status {
+            Status::UnknownKernel => "no such kernel",
+            Status::BadRange => "a range outside its arena, or two that overlap",
+            _ => text.unwrap_or("failed"),
+        };
+        // A report may hold the lock, and an engine waits for none: this reason is then left out.
+        if let Some(mut last) = self.last_failure.try_lock() {
+            let mut line = kernel.map_or_else(String::new, |kernel| format!("{kernel}: "));
+            let plain = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
+            line.extend(plain.take(REASON_CHARS_MAX));
+            *last = Some(line);
+        }
+    }
+
+    /// The reason that was noted last.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        self.last_failure.lock().clone()
     }
 
     /// Wakes the waiter for a job of this client, after one was completed.
@@ -271,6 +310,9 @@ impl Attached for Session {
 
 /// Bytes of a range in a list.
 pub(crate) const RANGE_BYTES: usize = 16;
+
+/// Characters of a failure's reason in reports; of all clients, they fit a status.
+const REASON_CHARS_MAX: usize = 80;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //! status.
 
 use crate::eventually;
-use sidecore_daemon::client::{Args, Client, ClientError, ClientOptions, Piece};
+use sidecore_daemon::client::{Args, Client, ClientError, ClientOptions, Job, Piece};
 use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served};
 use sidecore_daemon::{Daemon, DaemonOptions};
 use sidecore_engine::KernelError;
@@ -396,4 +396,41 @@ fn loops_have_the_same_result_at_any_width() {
         error.to_string().contains("do not fit an output of"),
         "{error}"
     );
+}
+
+#[test]
+fn the_status_says_what_waits_and_why_the_last_request_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(DaemonOptions {
+        engines: 1,
+        ..options(folder.path())
+    })
+    .unwrap();
+    let client = attach(daemon.socket());
+    let own = || client.status().unwrap().clients[0].clone();
+    let before = own();
+    assert_eq!((before.waiting, before.failures), (0, 0));
+    assert_eq!(before.last_failure, None);
+    let echo = client.kernel("echo").unwrap();
+    let (input, mut output) = (client.buffer(10), client.buffer(9));
+    let args = Args::new().input(&input).output(&mut output);
+    client.call(echo, args).unwrap_err();
+    let reason = own().last_failure.unwrap();
+    assert!(reason.starts_with("echo: "), "{reason}");
+    assert!(reason.contains("10 bytes do not fit"), "{reason}");
+    let shown = client.status().unwrap().remarks();
+    assert!(shown.iter().any(|line| line.contains(&reason)), "{shown:?}");
+    // An engine counts a request after it has answered it.
+    eventually("it is counted", || own().failures == 1);
+    let spin = client.kernel("spin_us").unwrap();
+    for token in 0..10 {
+        let job = Job::new(spin).words(&[100_000]).token(token);
+        client.post(job).unwrap();
+    }
+    eventually("some wait", || (1..10).contains(&own().waiting));
+    while let Some(outcome) = client.wait(None) {
+        outcome.result.unwrap();
+    }
+    eventually("none waits", || own().waiting == 0);
+    assert_eq!(own().failures, 1);
 }

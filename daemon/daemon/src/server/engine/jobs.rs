@@ -108,11 +108,13 @@ fn answer(
     let packet = slot.packet();
     kernel.store(packet.kernel, Ordering::Relaxed);
     let Some(entry) = registry.entry(packet.kernel.to_usize()) else {
+        session.note_failure(None, Status::UnknownKernel, None);
         slot.answer(&Reply::default().words, "");
         return Status::UnknownKernel;
     };
     let mut stretches = [SharedSlice::EMPTY; JOB_RANGES_MAX];
     if let Err(status) = session.stretches(&packet, &mut stretches) {
+        session.note_failure(Some(entry.name), status, None);
         slot.answer(&Reply::default().words, "");
         return status;
     }
@@ -132,7 +134,9 @@ fn answer(
             Status::Done
         }
         Err(error) => {
-            slot.answer(&Reply::default().words, &error.to_string());
+            let text = error.to_string();
+            session.note_failure(Some(entry.name), Status::Failed, Some(&text));
+            slot.answer(&Reply::default().words, &text);
             Status::Failed
         }
     }
