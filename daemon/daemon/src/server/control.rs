@@ -8,6 +8,7 @@ use super::DaemonOptions;
 use super::crew::{Crew, Running};
 use super::engine::Bench;
 use super::error::DaemonError;
+use super::heartbeat::Heartbeat;
 use super::roster::{Cores, Roster};
 use super::status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, UserStatus};
 use super::{Ended, Stop, engine_cpus};
@@ -54,6 +55,10 @@ pub(crate) struct Control {
     options: DaemonOptions,
     door: Acceptor<Client>,
     activity: Arc<ActivityPage>,
+    /// It beats for as long as the control thread lives.
+    heartbeat: Heartbeat,
+    /// No client is there, and the looks are seldom.
+    is_quiet: bool,
     roster: Arc<Roster>,
     crew: Crew,
     stop: Arc<Stop>,
@@ -66,7 +71,7 @@ impl Control {
     pub(crate) fn new(
         options: DaemonOptions,
         door: Acceptor<Client>,
-        activity: Arc<ActivityPage>,
+        heartbeat: Heartbeat,
         roster: Arc<Roster>,
         crew: Crew,
         stop: Arc<Stop>,
@@ -77,7 +82,9 @@ impl Control {
             cpus,
             options,
             door,
-            activity,
+            activity: Arc::clone(heartbeat.activity()),
+            heartbeat,
+            is_quiet: false,
             roster,
             crew,
             stop,
@@ -108,8 +115,9 @@ impl Control {
         while !self.stop.is_raised() {
             let now = Instant::now();
             if now >= next_tick {
+                self.settle_pace();
                 // From now, not from the tick that was due: what was missed is not made up for.
-                next_tick = now + tick;
+                next_tick = now + if self.is_quiet { QUIET_TICK } else { tick };
                 self.sample_widths();
                 self.look_at_engines();
                 if now >= next_sample {
@@ -129,8 +137,39 @@ impl Control {
             let timeout = next_tick.saturating_duration_since(Instant::now());
             self.door.wait(&[self.stop.descriptor()], timeout)?;
             self.look_at_door();
+            if !self.is_quiet {
+                // A client has come meanwhile.
+                next_tick = next_tick.min(Instant::now() + tick);
+            }
         }
         Ok(())
+    }
+
+    /// Looks seldom, and has the heartbeat rest, while there is no client, no memory of one, and no
+    /// engine at work.
+    fn settle_pace(&mut self) {
+        let rests = |engine| {
+            let is_free = self.activity.serving(engine).is_none();
+            is_free && !self.crew.is_orphaned(engine) && self.crew.left_behind(engine) == 0
+        };
+        let is_quiet = self.sessions().next().is_none()
+            && (0..self.crew.len()).all(rests)
+            && self.door.usages().is_empty();
+        if is_quiet != self.is_quiet {
+            self.is_quiet = is_quiet;
+            self.heartbeat.rest(is_quiet);
+        }
+    }
+
+    /// Ends the quiet, before a client learns that it is attached.
+    fn wake_up(&mut self) {
+        if self.is_quiet {
+            self.is_quiet = false;
+            self.heartbeat.rest(false);
+            // Shares of the last second must not be those of a longer time.
+            self.samples.clear();
+            self.sample();
+        }
     }
 
     /// Has the engines run where the process may run now, with the time that it has: a group's
@@ -239,6 +278,7 @@ impl Control {
         arena_bytes: u64,
         (segment, lent): (Segment, OwnedFd),
     ) {
+        self.wake_up();
         let engines = self.crew.len();
         let attached = self.sessions().map(|session| session.client);
         // A number that an engine still serves would be taken for the new client's.
@@ -540,6 +580,8 @@ const END_TIME_MAX: Duration = Duration::from_millis(300);
 pub(super) const SEGMENT_NAME: &str = "sidecore-client";
 /// Time between two notes of the figures, and the notes that are kept: about a second's worth.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Time between two looks while there is no client.
+const QUIET_TICK: Duration = Duration::from_millis(250);
 /// Time between two looks at the cores of this process.
 const CORES_EVERY: Duration = Duration::from_secs(1);
 const SAMPLES_MAX: usize = 10;

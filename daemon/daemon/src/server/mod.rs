@@ -312,7 +312,7 @@ impl Daemon {
         let control = Control::new(
             options,
             door,
-            activity,
+            heartbeat,
             roster,
             crew,
             Arc::clone(&stop),
@@ -321,8 +321,6 @@ impl Daemon {
         let control = std::thread::Builder::new()
             .name("sidecore-daemon".to_owned())
             .spawn(move || {
-                // It beats for as long as this thread lives.
-                let _heartbeat = heartbeat;
                 // All clients wait for it, and it does little; without this it is slow on busy
                 // machines.
                 cpu::set_nice(-10).ok();
