@@ -61,7 +61,7 @@ fn has_vectors(text: &Text<'_>) -> bool {
 }
 
 /// The source with places that are its own: no markers, and one column for each byte.
-fn flat(source: &[u8]) -> Vec<u8> {
+pub(crate) fn flat(source: &[u8]) -> Vec<u8> {
     let mut flat = Vec::with_capacity(source.len());
     for line in source.split_inclusive(|byte| *byte == b'\n') {
         let marker = line.starts_with(b"# ") && line.get(2).is_some_and(u8::is_ascii_digit);
@@ -198,12 +198,7 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
     }
     let text = Text::new(source);
     let types = Types::read(&text);
-    let mut lines = vec![0];
-    lines.extend(
-        (0..source.len())
-            .filter(|at| source[*at] == b'\n')
-            .map(|at| at + 1),
-    );
+    let lines = text.line_starts();
     let mut edits = Edits::default();
     let mut done = 0;
     for conversion in conversions {

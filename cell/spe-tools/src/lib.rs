@@ -14,6 +14,7 @@ mod document;
 mod embed;
 mod files;
 mod flags;
+mod floats;
 mod implicit;
 mod kit;
 mod lanes;

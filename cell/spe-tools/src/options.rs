@@ -72,6 +72,8 @@ pub(crate) struct Options {
     pub(crate) width: Option<Width>,
     /// The treatment of lane order.
     pub(crate) lanes: Lanes,
+    /// True where floats have the SPU's bits (`--floats=exact`).
+    pub(crate) exact_floats: bool,
     /// An option of the drivers' own whose value they do not know.
     pub(crate) unknown: Option<String>,
 }
@@ -85,8 +87,11 @@ pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Result<Options,
     let options = read(side, arguments, &own);
     match options.unknown {
         Some(text) => Err(Error::Usage(format!(
-            "--lanes=auto|exact|off, --pointers=4|8 (not {text})"
+            "--lanes=auto|exact|off, --pointers=4|8, --floats=exact|native (not {text})"
         ))),
+        None if options.exact_floats && side == Side::Host => Err(Error::Usage(
+            "--floats=exact is for the SPU's source: the host's floats are IEEE 754's".into(),
+        )),
         None => Ok(options),
     }
 }
@@ -135,7 +140,7 @@ fn read(side: Side, arguments: Vec<OsString>, own: &[String]) -> Options {
                 }
                 continue;
             }
-            _ if text.starts_with("--lanes=") || text.starts_with("--pointers=") => {
+            _ if OWN.iter().any(|start| text.starts_with(start)) => {
                 read_own(&mut options, text);
                 continue;
             }
@@ -193,6 +198,8 @@ fn read_own(options: &mut Options, text: &str) {
         (_, Some(lanes)) => options.lanes = lanes,
         ("--pointers=4", _) => options.width = Some(Width::Pointers4),
         ("--pointers=8", _) => options.width = Some(Width::Pointers8),
+        ("--floats=exact", _) => options.exact_floats = true,
+        ("--floats=native", _) => options.exact_floats = false,
         _ => options.unknown = Some(text.into()),
     }
 }
@@ -286,6 +293,8 @@ fn of_xlc(text: &str) -> Option<OsString> {
     }
 }
 
+/// Beginnings of the drivers' own options.
+const OWN: &[&str] = &["--lanes=", "--pointers=", "--floats="];
 /// Options that name the processor, and options that only its compilers had.
 const DROPPED: &[&str] = &[
     // A step of ours reads the output of gcc's steps, from files.
@@ -540,5 +549,9 @@ mod tests {
         assert_eq!(width("-m64 -m32 a.c"), Some(Width::Bits32));
         assert_eq!(width("--pointers=8 -m32 a.c"), Some(Width::Pointers8));
         assert!(translate(Side::Spu, words("--lanes=some a.c")).is_err());
+        let exact = |side| translate(side, words("--floats=exact a.c"));
+        assert!(exact(Side::Spu).is_ok_and(|options| options.exact_floats));
+        assert!(exact(Side::Host).is_err());
+        assert!(translate(Side::Spu, words("--floats=fast a.c")).is_err());
     }
 }

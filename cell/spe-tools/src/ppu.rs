@@ -70,6 +70,7 @@ pub(crate) fn compile(
             lanes: options.lanes,
             narrow,
             host: true,
+            floats: false,
         };
         all.extend(settings.arguments(kit));
     }

@@ -7,7 +7,7 @@
 use crate::flags::{COMPILE, NO_ERRORS};
 use crate::options::{self, Product, Side};
 use crate::step::Settings;
-use crate::{Error, Kit, kit, names, tool};
+use crate::{Error, Kit, floats, kit, names, tool};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -30,8 +30,14 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
         lanes: options.lanes,
         narrow: false,
         host: false,
+        floats: options.exact_floats,
     };
     all.extend(settings.arguments(kit));
+    // Behind the user's own, some of which would change floats.
+    let floats = floats::COMPILE
+        .iter()
+        .filter(|_| settings.floats)
+        .map(OsString::from);
     let joins = options.product == Product::Joined;
     if options.links() {
         let library = kit.spu_library()?;
@@ -44,12 +50,14 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
             all.push(script);
         }
         all.extend(options.arguments);
+        all.extend(floats);
         if !joins {
             all.extend(["-x".into(), "none".into(), library.into_os_string()]);
             all.push("-lgcc".into());
         }
     } else {
         all.extend(options.arguments);
+        all.extend(floats);
     }
     tool::become_tool(&tool::compiler(plus), &all)
 }

@@ -8,7 +8,7 @@
 //! reads is a copy.
 
 use crate::lanes::{self, Lanes};
-use crate::{Error, Kit, assembly, implicit, narrow, places, print, rewrite, stack, tool};
+use crate::{Error, Kit, assembly, floats, implicit, narrow, places, print, rewrite, stack, tool};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) narrow: bool,
     /// True for the host's source, whose assembly is the PowerPC's.
     pub(crate) host: bool,
+    /// True where floats have the SPU's bits.
+    pub(crate) floats: bool,
 }
 
 impl Settings {
@@ -37,6 +39,9 @@ impl Settings {
         }
         if self.host {
             step.push(format!(",{HOST}"));
+        }
+        if self.floats {
+            step.push(format!(",{FLOATS}"));
         }
         // Else gcc's compiler preprocesses by itself and there is no preprocessed file to read.
         ["-no-integrated-cpp".into(), "-wrapper".into(), step]
@@ -55,6 +60,8 @@ impl Settings {
                 settings.narrow = true;
             } else if text == HOST {
                 settings.host = true;
+            } else if text == FLOATS {
+                settings.floats = true;
             } else {
                 break;
             }
@@ -101,27 +108,52 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         source: &source,
     };
     let Some(read) = Read::new(kit, &compilation, settings, false)? else {
+        if settings.floats {
+            let ended = tool::run(Command::new(program).args(&arguments))?;
+            return finished(ended, settings, &arguments);
+        }
         return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
     // Most casts turn out to be between pointers. The compiler's output tells, so source without a
     // place keeps its plain addresses and is compiled once.
     let ended = compilation.run(&read, &[])?;
     if !read.places || ended != ExitCode::SUCCESS || !names_places(&arguments) {
-        return Ok(ended);
+        return finished(ended, settings, &arguments);
     }
-    match Read::new(kit, &compilation, settings, true)? {
+    let ended = match Read::new(kit, &compilation, settings, true)? {
         // The first pass has given all warnings.
-        Some(again) => compilation.run(&again, &["-w"]),
-        None => Ok(ended),
-    }
+        Some(again) => compilation.run(&again, &["-w"])?,
+        None => ended,
+    };
+    finished(ended, settings, &arguments)
 }
 
 /// True where the compiler's output has pointers that are made from numbers.
 fn names_places(arguments: &[OsString]) -> bool {
-    let output = arguments.iter().position(|argument| argument == "-o");
-    let output = output.and_then(|place| arguments.get(place + 1));
-    let text = output.and_then(|file| std::fs::read(file).ok());
+    let text = output(arguments).and_then(|file| std::fs::read(file).ok());
     text.is_some_and(|text| find(&text, places::MARK))
+}
+
+/// The file that the compiler writes.
+fn output(arguments: &[OsString]) -> Option<&OsString> {
+    let place = arguments.iter().position(|argument| argument == "-o")?;
+    arguments.get(place + 1)
+}
+
+/// Makes the floats of a compilation's output exact where the settings ask for it.
+fn finished(
+    ended: ExitCode,
+    settings: Settings,
+    arguments: &[OsString],
+) -> Result<ExitCode, Error> {
+    let written = output(arguments).filter(|file| Path::new(file).is_file());
+    let Some(file) = written.filter(|_| settings.floats && ended == ExitCode::SUCCESS) else {
+        return Ok(ended);
+    };
+    let text = std::fs::read(file).map_err(Error::file("read", file))?;
+    let exact = floats::exact(&text)?;
+    std::fs::write(file, exact).map_err(Error::file("write", file))?;
+    Ok(ended)
 }
 
 /// A call of a compiler's.
@@ -152,12 +184,20 @@ impl Compilation<'_> {
         ended
     }
 
-    /// The errors that the compiler has for a text by the options of [`implicit`].
-    fn check(&self, text: &[u8], macros: &[OsString]) -> Result<String, Error> {
+    /// The compiler's lines about a text by the options of a pass that asks it.
+    fn check(&self, text: &[u8], macros: &[OsString], options: &[&str]) -> Result<String, Error> {
         let copy = self.copy(text)?;
-        let mut command = self.command(&copy, macros);
+        // A user that wants no warnings must not hide what a pass asks for.
+        let arguments = self.arguments.iter().filter(|word| *word != "-w");
+        let asking = Compilation {
+            program: self.program,
+            arguments: &arguments.cloned().collect::<Vec<_>>(),
+            input: self.input,
+            source: self.source,
+        };
+        let mut command = asking.command(&copy, macros);
         // Its lines are read here, not by the user.
-        command.args(implicit::STRICT).env("LC_ALL", "C");
+        command.args(options).env("LC_ALL", "C");
         let output = command.output().map_err(|source| Error::Start {
             tool: self.program.to_string_lossy().into_owned(),
             source,
@@ -251,6 +291,9 @@ impl Read {
             .map(|(_, header)| *header)
             .collect::<Vec<_>>();
         let mut macros = Vec::new();
+        if settings.floats && !headers.is_empty() {
+            macros.push(floats::DEFINE.into());
+        }
         if assembly {
             headers.push(POWERPC);
             // The header is in the source already, and its declarations must come once.
@@ -258,14 +301,20 @@ impl Read {
                 macros.push("-DSIDECORE_RESERVE_H".into());
             }
         }
+        let check = |text: &[u8], options: &[&str]| {
+            let headers = headers
+                .iter()
+                .flat_map(|header| ["-include".into(), kit.path(header).into_os_string()]);
+            let all = macros.iter().cloned().chain(headers).collect::<Vec<_>>();
+            compilation.check(text, &all, options)
+        };
+        if settings.floats {
+            // Before the macros of other passes stand around the constants.
+            let said = |text: &[u8]| check(text, floats::CONVERSIONS);
+            say(&passed.cut_constants(said)?);
+        }
         let converts = settings.lanes != Lanes::Off
-            && passed.cast_conversions(|text| {
-                let headers = headers
-                    .iter()
-                    .flat_map(|header| ["-include".into(), kit.path(header).into_os_string()]);
-                let all = macros.iter().cloned().chain(headers).collect::<Vec<_>>();
-                compilation.check(text, &all)
-            })?;
+            && passed.cast_conversions(|text| check(text, implicit::STRICT))?;
         passed.pass(|text| {
             // Behind the translation of assembly, whose results are vectors as well.
             let found = lanes::rewrite(text, settings.lanes, converts)?;
@@ -323,6 +372,18 @@ impl<'a> Passed<'a> {
         }
     }
 
+    /// Cuts constants of single precision; lines that name those that stay rounded.
+    fn cut_constants(
+        &mut self,
+        check: impl FnOnce(&[u8]) -> Result<String, Error>,
+    ) -> Result<Vec<String>, Error> {
+        let text = self.changed.as_deref().unwrap_or(self.source);
+        // As below.
+        let found = floats::constants(&rewrite::guard_literals(text), check)?;
+        self.changed = found.source.or_else(|| self.changed.take());
+        Ok(found.warnings)
+    }
+
     /// Casts the conversions that `check` finds; true where there were any.
     fn cast_conversions(
         &mut self,
@@ -370,3 +431,4 @@ const RESERVE: &str = "__sidecore_lines";
 const LANES: &str = "--lanes=";
 const NARROW: &str = "--narrow";
 const HOST: &str = "--host";
+const FLOATS: &str = "--floats=exact";

@@ -107,6 +107,15 @@ impl<'a> Text<'a> {
             .map_or(self.source.len(), |piece| piece.end)
     }
 
+    /// The byte that each line of the source begins at.
+    pub(crate) fn line_starts(&self) -> Vec<usize> {
+        let bytes = self.source.iter().enumerate();
+        let ends = bytes.filter(|(_, byte)| **byte == b'\n');
+        std::iter::once(0)
+            .chain(ends.map(|(at, _)| at + 1))
+            .collect()
+    }
+
     /// The piece at a byte of the source, or the first one behind it.
     pub(crate) fn place_of(&self, byte: usize) -> usize {
         self.pieces.partition_point(|piece| piece.end <= byte)

@@ -96,6 +96,33 @@ fn large_numbers_registers_and_printed_vectors() {
 }
 
 #[test]
+fn floats_are_the_spus_bit_for_bit() {
+    let Some(folder) = folder() else { return };
+    let wanted = "\
+3eaaaaaa 7fffffff 7fffffff ffffffff 00000000
+7fffffff 00000000 00000000 7f000000
+-1 0 -1 0 -1
+2147483647 6 -2147483648 1
+3dcccccc 3f333333 3fa66666 bdcccccc 3dcccccd
+3dcccccc bf333333 40200000 3a83126e
+4effffff 4f7fffff ceffffff 5f7fffff
+3fddb3d7 c0000000 3fffffff 0.428571403
+3eaaa800 7fffffff be7ff800 3e124800 5 0 3 405
+3eaaaaaa be800000
+";
+    for options in ["-O0", "-O1 -w", "-O2 -g", "-O3 -fverbose-asm --lanes=exact"] {
+        let options = format!("{options} --floats=exact -o image floats.c");
+        driven(folder.path(), "spu-gcc", &options);
+        let result = ran(folder.path(), "image", &[]);
+        assert_eq!(result, (wanted.into(), 0), "{options}");
+    }
+    // Without the option they are this machine's.
+    driven(folder.path(), "spu-gcc", "-O2 -o image floats.c");
+    let (output, bad) = ran(folder.path(), "image", &[]);
+    assert!(bad > 10 && output.starts_with("3eaaaaab"), "{output}");
+}
+
+#[test]
 fn vectors_are_printed_by_their_elements() {
     let Some(folder) = folder() else { return };
     let wanted = "\
