@@ -260,8 +260,7 @@ fn operands(text: &str) -> Vec<&str> {
 
 /// The lines of a call; nothing where the operands are not those of the instruction.
 fn call(operation: &Operation, operands: &[&str]) -> Option<String> {
-    let mut more = operation.more;
-    let mut number = operation.number;
+    let (mut number, mut more) = (operation.number, operation.more);
     let mut text = format!("\tleaq\t-{BLOCK}(%rsp), %rsp\n");
     let mut end = String::new();
     match (operation.shape, operands) {
