@@ -1,7 +1,9 @@
 /* Registers of the problem-state areas (Cell Broadband Engine Architecture, chapter 8).
  *
- * Here an area is memory. SPU_Mbox_Stat is kept up to date; DMA to a signal register or to
- * SPU_In_Mbox reaches the context; other stores and loads of the host have no effect.
+ * SPU_Mbox_Stat is kept up to date. Stores and DMA to a signal register or to SPU_In_Mbox reach the
+ * context. A store to MFC_ClassID_CMD does the put or get that the words before it describe;
+ * MFC_CMDStatus is then 0, or 1 where it was refused. Prxy_TagStatus has the tags of Prxy_QueryMask.
+ * SPU_RunCntl and MFC_MSSync have no effect.
  */
 #ifndef SIDECORE_CBEA_MAP_H
 #define SIDECORE_CBEA_MAP_H

@@ -53,11 +53,16 @@ pub(crate) struct Write {
     value: u32,
 }
 
-/// Registers that DMA can write.
+/// Registers that stores and DMA can write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Register {
     Signal(usize),
     InMailbox,
+    /// Class and code of a host's command, by the words that were stored before: its place in the
+    /// store, both halves of its effective address, size and tag.
+    Command([u32; 4]),
+    /// Tags whose state the host asks for.
+    Tags,
 }
 
 /// A context, as its areas see it.
@@ -95,6 +100,10 @@ const SIGNAL: u64 = 12;
 const IN_MAILBOX: u64 = 12;
 const OUT_MAILBOX: u64 = 4;
 const MAILBOX_STATUS: u64 = 20;
+/// A command's words, the last of which begins it and then shows whether it was taken.
+const COMMAND_WORDS: [u64; 4] = [4, 8, 12, 16];
+const COMMAND: u64 = 20;
+const QUERY_MASK: u64 = 0x21c;
 /// State of the queue of the host's commands: empty, since each is done when it is accepted, and
 /// its free places; tags whose commands are done.
 const QUEUE_STATUS: u64 = 0x104;
@@ -136,6 +145,16 @@ impl Areas {
     /// Shows the mailboxes' state: outbound entries, inbound places, interrupting entries.
     pub(crate) fn show_mailboxes(&self, status: u32) {
         self.show(Kind::Control, MAILBOX_STATUS, status);
+    }
+
+    /// Shows whether the last command was taken: 0, or 1 for one that is none.
+    pub(crate) fn show_command(&self, state: u32) {
+        self.show(Kind::Command, COMMAND, state);
+    }
+
+    /// Shows the tags of a mask, whose commands are all done.
+    pub(crate) fn show_tags(&self, mask: u32) {
+        self.show(Kind::Command, TAG_STATUS, mask);
     }
 
     /// Shows a register's value to loads of the host.
@@ -253,6 +272,14 @@ pub(crate) fn find(address: u64, value: u32) -> Option<Write> {
         (Kind::Signal1, SIGNAL) => Register::Signal(0),
         (Kind::Signal2, SIGNAL) => Register::Signal(1),
         (Kind::Control, IN_MAILBOX) => Register::InMailbox,
+        (Kind::Command, QUERY_MASK) => Register::Tags,
+        (Kind::Command, COMMAND) => {
+            let _kept = context.upgrade()?;
+            let area = address - COMMAND;
+            // SAFETY: an area of the context, which is kept.
+            let word = |offset: u64| unsafe { shown(area + offset) }.load(Ordering::Acquire);
+            Register::Command(COMMAND_WORDS.map(word))
+        }
         _ => return None,
     };
     Some(Write {
@@ -280,6 +307,8 @@ mod tests {
             let index = match register {
                 Register::Signal(index) => index,
                 Register::InMailbox => 9,
+                Register::Tags => 10,
+                Register::Command(words) => words.iter().filter(|word| **word != 0).count(),
             };
             self.writes.lock().push((index, value));
         }
@@ -325,6 +354,25 @@ mod tests {
         // Behind the last area, and where there is none.
         assert!(find(areas.address(Kind::Signal2) + PAGE + SIGNAL, 5).is_none());
         assert!(find(0, 5).is_none() && find(u64::MAX, 5).is_none());
+    }
+
+    #[test]
+    fn a_command_has_the_words_before_it() {
+        let (recorder, areas) = areas();
+        let command = areas.address(Kind::Command);
+        let words = [0x100, 1, 0x2000, 0x80_0003];
+        for (offset, word) in COMMAND_WORDS.into_iter().zip(words) {
+            areas.show(Kind::Command, offset, word);
+        }
+        let write = find(command + COMMAND, 0x40).expect("a register");
+        assert!(matches!(write.register, Register::Command(found) if found == words));
+        write.deliver();
+        assert_eq!(recorder.writes.lock().pop(), Some((4, 0x40)));
+        assert!(find(command + QUERY_MASK, 8).is_some_and(|write| write.value == 8));
+        areas.show_command(1);
+        areas.show_tags(8);
+        assert_eq!(read(command + COMMAND), Some(1));
+        assert_eq!(read(command + TAG_STATUS), Some(8));
     }
 
     #[test]

@@ -396,6 +396,24 @@ impl Context {
         Ok(())
     }
 
+    /// A host's command by the words of its area; the area then shows whether it was taken.
+    fn command(&self, [lsa, high, low, size_tag]: [u32; 4], class_code: u32) {
+        let command = Command {
+            lsa,
+            ea: u64::from(high) << 32 | u64::from(low),
+            size: size_tag >> 16,
+            tag: size_tag & 0xffff,
+            // The classes choose shares of the bus and of the cache.
+            code: class_code & 0xffff,
+        };
+        // As libspe2's calls: no lists and no lines.
+        let known = matches!(command.code, 0x20..=0x22 | 0x40..=0x42);
+        let taken = known && self.proxy(command).is_ok();
+        if let Some(areas) = self.areas.get() {
+            areas.show_command(u32::from(!taken));
+        }
+    }
+
     /// Tags of the mask (0: of all commands under way) that are done; they no longer count.
     pub(crate) fn proxy_status(&self, mask: u32) -> u32 {
         let mut inner = self.inner.lock();
@@ -540,6 +558,12 @@ impl Target for Context {
         match register {
             Register::Signal(index) => self.signal(index, value),
             Register::InMailbox => self.push_in_mailbox(value),
+            Register::Command(words) => self.command(words, value),
+            Register::Tags => {
+                if let Some(areas) = self.areas.get() {
+                    areas.show_tags(value);
+                }
+            }
         }
     }
 }
