@@ -22,6 +22,9 @@ pub(crate) const COMPILE: &[&str] = &[
     "-mno-red-zone",
     // Three operands, other names, and loads that need not be aligned.
     "-mno-avx",
+    // Sines and remainders by the processor's wider floats, as -ffast-math asks for.
+    "-mno-fancy-math-387",
+    "-fno-builtin-fmodf",
     // Its output is no assembly.
     "-fno-lto",
     DEFINE,
@@ -84,11 +87,12 @@ fn replaced(line: &str) -> Read<'_> {
     let line = line.split('#').next().unwrap_or_default().trim();
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let Some(operation) = operation(name) else {
-        let floats = is_of_floats(name);
-        return if floats {
-            Read::Unknown(name)
-        } else {
-            Read::Other
+        let called = rest.split('@').next().unwrap_or_default();
+        let library = matches!(name, "call" | "jmp") && COMPILERS.contains(&called);
+        return match (library, is_of_floats(name)) {
+            (true, _) => Read::Unknown(called),
+            (false, true) => Read::Unknown(name),
+            (false, false) => Read::Other,
         };
     };
     match call(&operation, &operands(rest)) {
@@ -101,7 +105,7 @@ fn replaced(line: &str) -> Read<'_> {
 fn is_of_floats(name: &str) -> bool {
     // The other processor's names of the same instructions begin with a letter more.
     let plain = name.strip_prefix('v').unwrap_or(name);
-    if X87.contains(&name) || (plain != name && operation(plain).is_some()) {
+    if X87.split(' ').any(|known| known == name) || (plain != name && operation(plain).is_some()) {
         return true;
     }
     let single = plain.ends_with("ss") || plain.ends_with("ps");
@@ -234,10 +238,10 @@ const ORDERS: &[(&str, u32)] = &[
 /// Beginnings of instructions that move floats, or work on their bits.
 const MOVES: &str = "mov and or xor unpck shuf blend insert extract perm broadcast maskmov";
 /// Instructions by which wider floats of this processor's meet single ones.
-const X87: &[&str] = &[
-    "flds", "fsts", "fstps", "fadds", "fsubs", "fsubrs", "fmuls", "fdivs", "fdivrs", "fcoms",
-    "fcomps",
-];
+const X87: &str = "flds fsts fstps fadds fsubs fsubrs fmuls fdivs fdivrs fcoms fcomps";
+
+/// The compiler's own functions of floats, whose code is this machine's.
+const COMPILERS: &[&str] = &["__mulsc3", "__divsc3", "__powisf2"];
 
 /// Operands between commas; those within parentheses are an operand's own.
 fn operands(text: &str) -> Vec<&str> {
@@ -563,6 +567,8 @@ mod tests {
                 "{error}"
             );
         }
+        let error = exact(b"g:\n\tcall\t__mulsc3@PLT\n").expect_err("a product");
+        assert!(error.to_string().contains("__mulsc3 in g "), "{error}");
     }
 
     #[test]
