@@ -110,11 +110,17 @@ fn floats_are_the_spus_bit_for_bit() {
 3eaaa800 7fffffff be7ff800 3e124800 5 0 3 405
 3eaaaaaa be800000
 ";
-    for options in ["-O0", "-O1 -w", "-O2 -g", "-O3 -fverbose-asm --lanes=exact"] {
+    for (compiler, options) in [
+        ("spu-gcc", "-O0"),
+        ("spu-gcc", "-O1 -w"),
+        ("spu-gcc", "-O2 -g"),
+        ("spu-gcc", "-O3 -fverbose-asm --lanes=exact"),
+        ("spu-g++", "-O2 -x c++"),
+    ] {
         let options = format!("{options} --floats=exact -o image floats.c");
-        driven(folder.path(), "spu-gcc", &options);
+        driven(folder.path(), compiler, &options);
         let result = ran(folder.path(), "image", &[]);
-        assert_eq!(result, (wanted.into(), 0), "{options}");
+        assert_eq!(result, (wanted.into(), 0), "{compiler} {options}");
     }
     // Without the option they are this machine's.
     driven(folder.path(), "spu-gcc", "-O2 -o image floats.c");
