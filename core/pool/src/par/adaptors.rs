@@ -11,6 +11,7 @@ use crate::error::OffloadError;
 use crate::pool::Pool;
 use crate::shared::guarded;
 use parking_lot::Mutex;
+use sidecore_sched::ClassId;
 use std::iter::Sum;
 use std::ops::Range;
 
