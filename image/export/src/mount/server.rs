@@ -31,6 +31,7 @@ use sidecore_format::source::{BlockSource, WriteError};
 use sidecore_sys::apart;
 use sidecore_sys::signals::Signals;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -263,6 +264,9 @@ fn directory(dir: &Path) -> Result<PathBuf, ExportError> {
 }
 
 /// A unique name for the FUSE file, by which users recognise the image in `losetup` and `mount`.
+///
+/// The process number alone would not do: containers count processes anew and share the loop
+/// devices, so the clean-up after one server could clear the device of another's.
 fn file_name(image: &Path, target: &Target) -> String {
     if matches!(target, Target::File { .. }) {
         return "image".into();
@@ -280,7 +284,8 @@ fn file_name(image: &Path, target: &Target) -> String {
         })
         .take(FILE_NAME_CHARS_MAX)
         .collect();
-    format!("sidecore-{}-{plain}", std::process::id())
+    let (pid, number) = (std::process::id(), RandomState::new().hash_one(&plain));
+    format!("sidecore-{pid}-{number:016x}-{plain}")
 }
 
 /// Runs `act` on a thread of its own for every SIGINT, SIGTERM and SIGHUP from now on.
@@ -543,3 +548,20 @@ const PATIENCE_READING: Duration = Duration::from_millis(500);
 const IDLE: Duration = Duration::from_secs(30);
 /// Characters of the image's name that go into the FUSE file's.
 const FILE_NAME_CHARS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As of two containers, where servers have the same process number.
+    #[test]
+    fn servers_of_one_image_and_process_number_have_different_files() {
+        let name = || file_name(Path::new("/images/a disk.img"), &Target::Device);
+        let (one, other) = (name(), name());
+        assert_ne!(one, other);
+        let (start, end) = (format!("sidecore-{}-", std::process::id()), "-a_disk.img");
+        assert!(one.starts_with(&start) && one.ends_with(end), "{one}");
+        let file = file_name(Path::new("disk.img"), &Target::File { dir: "/".into() });
+        assert_eq!(file, "image");
+    }
+}

@@ -157,6 +157,18 @@ impl<'u> Undoing<'u> {
             return Seen::Failing;
         }
         if !is_alive {
+            // The last act of a server removes its record. One that is still there is of a server
+            // that was killed, perhaps before all was durable; by now another server may have the
+            // directory.
+            let own = self.record();
+            let is_left = |it: &Record| (it.pid, &it.file_name) == (own.pid, &own.file_name);
+            if own.writable && record.as_ref().is_some_and(is_left) {
+                self.fault = format!(
+                    "the server (process {}) was killed before it had made all durable",
+                    own.pid
+                );
+                return Seen::Failing;
+            }
             return Seen::Ended;
         }
         if record.is_none_or(|record| record.released) {
@@ -512,3 +524,46 @@ const LOOK_AROUND_AGAIN: Duration = Duration::from_millis(250);
 /// Time for which a mount must be busy to count as in use.
 const BUSY_GRACE: Duration = Duration::from_millis(500);
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that was killed between the unmount and its last flush.
+    #[test]
+    fn a_killed_server_has_not_ended_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("lock"), "").unwrap();
+        let own = Record {
+            writable: true,
+            ..Record::new("/image".into())
+        };
+        let write = |record: &Record| {
+            let text = serde_json::to_vec(record).unwrap();
+            std::fs::write(folder.path().join("state.json"), text).unwrap();
+        };
+        let look = |record: &Record| {
+            let entry = Entry::new(folder.path().to_owned(), record.clone());
+            let flusher = || Command::new("true");
+            let mut undoing = Undoing::new(&entry, &flusher);
+            let seen = undoing.look();
+            (seen, undoing.fault.contains("was killed"))
+        };
+        write(&own);
+        assert_eq!(look(&own), (Seen::Failing, true));
+        // Nothing was written to this one.
+        let reading = Record {
+            writable: false,
+            ..own.clone()
+        };
+        assert_eq!(look(&reading), (Seen::Ended, false));
+        // The directory is another server's, or gone in order.
+        write(&Record {
+            pid: own.pid + 1,
+            ..own.clone()
+        });
+        assert_eq!(look(&own), (Seen::Ended, false));
+        std::fs::remove_file(folder.path().join("state.json")).unwrap();
+        assert_eq!(look(&own), (Seen::Ended, false));
+    }
+}
