@@ -92,10 +92,14 @@ impl Output {
             }
             (file, Kind::Straight)
         } else {
-            match without_name(&folder, 0o666)? {
+            // Closed to others, where the file that it replaces is: that may hold a secret.
+            let mode = found
+                .as_ref()
+                .map_or(0o666, |found| found.mode() & 0o666 | 0o600);
+            match without_name(&folder, mode)? {
                 Some(file) => (file, Kind::Nameless),
                 None => {
-                    let (hidden, file) = folder.temporary(0o666)?;
+                    let (hidden, file) = folder.temporary(mode)?;
                     (file, Kind::Hidden(hidden))
                 }
             }
@@ -281,5 +285,21 @@ mod tests {
         assert_eq!(std::fs::read(&place).unwrap(), b"");
         // Nothing else is left there.
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_is_as_closed_as_the_one_that_it_replaces() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("image");
+        std::fs::write(&place, "secret").unwrap();
+        for mode in [0o600, 0o400, 0o000] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(&place, mode).unwrap();
+            let output = Output::create(&place, Existing::Replace).unwrap();
+            output.finish().unwrap();
+            let found = place.metadata().unwrap();
+            assert_eq!((found.len(), found.mode() & 0o777), (0, 0o600));
+            std::fs::write(&place, "secret").unwrap();
+        }
     }
 }

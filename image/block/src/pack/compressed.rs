@@ -17,6 +17,7 @@ use sidecore_zstd::frame::is_magic;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
@@ -216,8 +217,8 @@ fn is_zstd(head: &[u8]) -> bool {
         .is_some_and(|magic| is_magic(u32::from_le_bytes(*magic)))
 }
 
-/// The disk of a qcow2 image, by qemu-img.
-pub(super) fn disk_of(path: &Path, scratch: &Path) -> Result<File, PackError> {
+/// The disk of the qcow2 image that is open as `file`, by qemu-img.
+pub(super) fn disk_of(path: &Path, file: &File, scratch: &Path) -> Result<File, PackError> {
     let failed = |reason: String| PackError::Source {
         path: path.to_owned(),
         source: io::Error::other(reason),
@@ -237,8 +238,11 @@ pub(super) fn disk_of(path: &Path, scratch: &Path) -> Result<File, PackError> {
             ))),
         }
     };
-    // With an explicit scheme: qemu-img takes names with a colon for protocols.
-    let name = format!("file:{}", path.display());
+    let no_room = |error: io::Error| failed(format!("no file in {}: {error}", scratch.display()));
+    let copy = copy_of_foreign(file, scratch).map_err(no_room)?;
+    let file = copy.as_ref().unwrap_or(file);
+    // By descriptor: another file may have the name by the time that qemu-img opens it.
+    let name = format!("file:{}", place_of(file));
     let info = run(&["info", "--output=json", "-f", "qcow2"], &name, None)?;
     let info: serde_json::Value =
         serde_json::from_slice(&info).map_err(|error| failed(format!("qemu-img: {error}")))?;
@@ -254,13 +258,30 @@ pub(super) fn disk_of(path: &Path, scratch: &Path) -> Result<File, PackError> {
     let size = info["virtual-size"].as_u64();
     let size = size.ok_or_else(|| failed("qemu-img does not say the disk's size".to_owned()))?;
     let disk = nameless(scratch).and_then(|disk| disk.set_len(size).map(|()| disk));
-    let disk =
-        disk.map_err(|error| failed(format!("no file in {}: {error}", scratch.display())))?;
-    // qemu-img writes to a nameless file through /proc; no other user can exchange it.
-    let target = format!("/proc/{}/fd/{}", std::process::id(), disk.as_raw_fd());
+    let disk = disk.map_err(no_room)?;
     let words = ["convert", "-n", "-f", "qcow2", "-O", "raw"];
-    run(&words, &name, Some(&target))?;
+    run(&words, &name, Some(&place_of(&disk)))?;
     Ok(disk)
+}
+
+/// A path by which another process reaches an open file; no other user can exchange it.
+fn place_of(file: &File) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+}
+
+/// A copy of a file that another user may change; none of other files. Between the look at its head
+/// and the use of it, that user could make it name a file that only this user may read.
+fn copy_of_foreign(file: &File, scratch: &Path) -> io::Result<Option<File>> {
+    let found = file.metadata()?;
+    let is_own = found.uid() == 0 || found.uid() == rustix::process::geteuid().as_raw();
+    if is_own && found.mode() & 0o022 == 0 {
+        return Ok(None);
+    }
+    let mut copy = nameless(scratch)?;
+    // Opened again: the first descriptor's offset is its reader's.
+    let mut from = File::open(place_of(file))?;
+    io::copy(&mut from, &mut copy)?;
+    Ok(Some(copy))
 }
 
 /// zstd frames, one after another, as a stream.
@@ -336,3 +357,31 @@ const WINDOW_LOG_MAX: u32 = 27;
 /// Enough for every zstd file at the usual levels.
 const WINDOW_BYTES_MIN: u64 = 8 << 20;
 const PIECE_BYTES: usize = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+
+    /// As of a file whose owner puts another one's name into it meanwhile.
+    #[test]
+    fn a_disk_that_others_may_change_is_copied_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.qcow2");
+        std::fs::write(&path, "first").unwrap();
+        let file = File::open(&path).unwrap();
+        for (mode, is_copied) in [(0o644, false), (0o664, true), (0o666, true)] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let copy = copy_of_foreign(&file, folder.path()).unwrap();
+            assert_eq!(copy.is_some(), is_copied, "{mode:o}");
+            if let Some(copy) = copy {
+                std::fs::write(&path, "other").unwrap();
+                let mut bytes = [0; 5];
+                copy.read_exact_at(&mut bytes, 0).unwrap();
+                assert_eq!(&bytes, b"first");
+                std::fs::write(&path, "first").unwrap();
+            }
+        }
+    }
+}

@@ -12,11 +12,11 @@ use crate::inner;
 use rustix::fs::OFlags;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::folder::{self, Folder};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// An open source.
@@ -158,9 +158,9 @@ impl Source {
         } else {
             opened
         };
-        let size_bytes = match file.metadata().map_err(failed)?.file_type() {
-            kind if kind.is_file() => Some(file.size_bytes().map_err(failed)?),
-            kind if std::os::unix::fs::FileTypeExt::is_block_device(&kind) => {
+        let size_bytes = match file.metadata().map_err(failed)? {
+            found if found.is_file() => Some(file.size_bytes().map_err(failed)?),
+            found if is_device(&found) => {
                 let size = file.size_bytes().map_err(failed)?;
                 rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))
                     .map_err(|error| failed(error.into()))?;
@@ -182,7 +182,9 @@ impl Source {
             path: path.to_owned(),
             size_bytes,
             inner: made,
-            identity: metadata.is_file().then(|| (metadata.dev(), metadata.ino())),
+            // An image written onto the device that it is made of would grow into what is not read.
+            identity: (metadata.is_file() || is_device(&metadata))
+                .then(|| (metadata.dev(), metadata.ino())),
         })
     }
 
@@ -247,7 +249,7 @@ impl Source {
                 // An image that Sidecore reads itself is refused: other commands unpack it.
                 compressed::refuse_image(path, &sparse.file, &head)?;
                 if compressed::is_qcow2(&head) {
-                    let file = compressed::disk_of(path, scratch)?;
+                    let file = compressed::disk_of(path, &sparse.file, scratch)?;
                     let size_bytes = file.size_bytes().map_err(failed)?;
                     source.size_bytes = Some(size_bytes);
                     source.reader = Reader::File(Sparse::new(file, size_bytes));
@@ -346,6 +348,10 @@ impl Source {
         {
             return Ok(Filled::Zeros(bytes));
         }
+        let failed = |source| PackError::Source {
+            path: self.path.clone(),
+            source,
+        };
         let mut done = 0;
         while done < buf.len() {
             let read = match &mut self.reader {
@@ -356,13 +362,13 @@ impl Source {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => {
-                    return Err(PackError::Source {
-                        path: self.path.clone(),
-                        source,
-                    });
-                }
+                Err(source) => return Err(failed(source)),
             }
+        }
+        if let Reader::File(sparse) = &self.reader
+            && done < buf.len()
+        {
+            sparse.check_length().map_err(failed)?;
         }
         Ok(Filled::Bytes(done))
     }
@@ -389,7 +395,7 @@ fn open_named(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = folder::open_named(path, flags, 0)?;
     let metadata = file.metadata()?;
-    if !std::os::unix::fs::FileTypeExt::is_fifo(&metadata.file_type()) {
+    if !metadata.file_type().is_fifo() {
         rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
         return Ok(file);
     }
@@ -403,6 +409,10 @@ fn open_named(path: &Path) -> io::Result<File> {
     }
     // The same pipe, now waiting for a writer.
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn is_device(metadata: &Metadata) -> bool {
+    metadata.file_type().is_block_device()
 }
 
 impl Sparse {
@@ -459,10 +469,24 @@ impl Sparse {
         data_from(&self.file, at)
     }
 
+    /// Reads up to the end that the file had when it was opened.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.file.read_at(buf, self.at)?;
+        let left = self.size_bytes.saturating_sub(self.at);
+        let len = left.min(buf.len().to_u64()).to_usize();
+        let bytes = self.file.read_at(&mut buf[..len], self.at)?;
         self.at += bytes.to_u64();
         Ok(bytes)
+    }
+
+    /// Fails where the file is shorter than it was: what is missing has been taken for its end, or
+    /// for a hole.
+    fn check_length(&self) -> io::Result<()> {
+        match self.file.metadata()?.len() < self.size_bytes {
+            true => Err(io::Error::other(
+                "it has become shorter since it was opened",
+            )),
+            false => Ok(()),
+        }
     }
 }
 
@@ -485,3 +509,48 @@ const STRETCHES_MAX: usize = 64 << 10;
 
 /// `PIPEFS_MAGIC` of Linux: the file system of pipes without a name.
 const PIPES_MAGIC: rustix::fs::FsWord = 0x5049_5045;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads all of a source; returns the number of its bytes.
+    fn read_all(source: &mut Source) -> Result<u64, PackError> {
+        let (mut buffer, mut bytes) = (vec![0; 64 << 10], 0);
+        loop {
+            match source.fill(&mut buffer)? {
+                Filled::Bytes(0) | Filled::Zeros(0) => return Ok(bytes),
+                Filled::Bytes(more) | Filled::Zeros(more) => bytes += more.to_u64(),
+            }
+        }
+    }
+
+    #[test]
+    fn a_source_keeps_the_length_that_it_had() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let open = || {
+            std::fs::write(&path, vec![7_u8; 300_000]).unwrap();
+            Source::open(&path, inner::Kind::Erofs, folder.path()).unwrap()
+        };
+        let set_length = |bytes| {
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_len(bytes).unwrap();
+        };
+        let mut grows = open();
+        set_length(400_000);
+        assert_eq!(read_all(&mut grows).unwrap(), 300_000);
+        // A shorter image would look whole, and so would one with zeros at its end.
+        for left in [0, 100_000, 299_999] {
+            for is_begun in [false, true] {
+                let mut shrinks = open();
+                if is_begun {
+                    shrinks.fill(&mut [0; 1000]).unwrap();
+                }
+                set_length(left);
+                let error = read_all(&mut shrinks).unwrap_err();
+                assert!(error.to_string().contains("shorter"), "{left}: {error}");
+            }
+        }
+    }
+}
