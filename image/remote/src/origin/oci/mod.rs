@@ -14,7 +14,7 @@ mod repository;
 
 pub use repository::{Artifact, Descriptor, INDEX_TYPE, ImageManifest, MANIFEST_TYPE, Repository};
 
-use super::{Fault, parse, with_token};
+use super::{Fault, least_pace, parse, with_token};
 use crate::Retry;
 use documents::{MANIFEST_BYTES_MAX, Manifest, TOKEN_BYTES_MAX};
 use hosts::Host;
@@ -24,8 +24,9 @@ use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
 use sidecore_bare::width::ToU64;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A layer.
 pub(super) struct Blob {
@@ -50,6 +51,8 @@ struct Access {
     logins: Logins,
     /// The login for the registry, if there is one.
     own: Option<String>,
+    /// Longest time without bytes of a document.
+    silence_max: Duration,
 }
 
 impl Blob {
@@ -130,6 +133,7 @@ impl Access {
             own,
             logins,
             host,
+            silence_max: retry.attempt_max,
         })
     }
 
@@ -179,7 +183,7 @@ impl Access {
         if status != 200 {
             return Err(Fault::of_status(status, "a request for a token"));
         }
-        documents::token(&text_of(response, TOKEN_BYTES_MAX)?)
+        documents::token(&text_of(response, TOKEN_BYTES_MAX, self.silence_max)?)
     }
 
     fn manifest(&self, reference: &str) -> Result<Manifest, Fault> {
@@ -200,7 +204,8 @@ impl Access {
         let given = header
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        Ok((text_of(response, MANIFEST_BYTES_MAX)?, given))
+        let text = text_of(response, MANIFEST_BYTES_MAX, self.silence_max)?;
+        Ok((text, given))
     }
 }
 
@@ -228,22 +233,66 @@ fn first_of<T>(
     Err(last)
 }
 
-/// A document's bytes, if there are at most `bytes_max`.
-fn text_of(response: Response, bytes_max: u64) -> Result<Vec<u8>, Fault> {
+/// A document's bytes, if there are at most `bytes_max`. The server may be silent for
+/// `silence_max`, and has to send at a least pace.
+fn text_of(mut body: impl Read, bytes_max: u64, silence_max: Duration) -> Result<Vec<u8>, Fault> {
+    let begun = Instant::now();
     let mut text = Vec::new();
-    // One byte more than allowed shows that there are too many.
-    let read = response.take(bytes_max + 1).read_to_end(&mut text);
-    read.map_err(|error| Fault::Passing(format!("a document broke off: {error}")))?;
-    match text.len().to_u64() <= bytes_max {
-        true => Ok(text),
-        false => Err(Fault::Final(format!(
-            "a registry's document has more than {} KiB",
-            bytes_max >> 10
-        ))),
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        // The client's own limit is for each read: a byte now and then would satisfy it for ever.
+        if begun.elapsed() > silence_max + least_pace(text.len()) {
+            return Err(Fault::Passing("a document comes too slowly".into()));
+        }
+        match body.read(&mut piece) {
+            Ok(0) => return Ok(text),
+            Ok(read) => text.extend_from_slice(&piece[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Fault::Passing(format!("a document broke off: {error}"))),
+        }
+        if text.len().to_u64() > bytes_max {
+            return Err(Fault::Final(format!(
+                "a registry's document has more than {} KiB",
+                bytes_max >> 10
+            )));
+        }
     }
 }
 
+/// Bytes of a document that are read at once.
+const PIECE_BYTES: usize = 16 << 10;
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
                          application/vnd.oci.image.index.v1+json, \
                          application/vnd.docker.distribution.manifest.v2+json, \
                          application/vnd.docker.distribution.manifest.list.v2+json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends a byte at a time, without an end.
+    struct Trickle(Duration);
+
+    impl Read for Trickle {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            std::thread::sleep(self.0);
+            to[0] = b'x';
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn documents_are_bounded_in_bytes_and_time() {
+        let silence_max = Duration::from_millis(20);
+        let slow = text_of(Trickle(Duration::from_millis(5)), 1 << 20, silence_max);
+        assert_eq!(
+            slow,
+            Err(Fault::Passing("a document comes too slowly".into()))
+        );
+        let minute = Duration::from_secs(60);
+        let long = text_of(Trickle(Duration::ZERO), 5000, minute).unwrap_err();
+        assert!(long.to_string().contains("more than 4 KiB"), "{long}");
+        let whole = vec![7; 100_000];
+        assert_eq!(text_of(&whole[..], 100_000, minute), Ok(whole));
+    }
+}

@@ -167,7 +167,7 @@ impl Repository {
         let api = access.url(&format!("referrers/{subject}"))?;
         let response = access.send(&|| access.client.get(api.clone()))?;
         let index = match response.status().as_u16() {
-            200 => text_of(response, MANIFEST_BYTES_MAX)?,
+            200 => text_of(response, MANIFEST_BYTES_MAX, access.silence_max)?,
             // A registry without that interface: clients keep the list under a tag.
             _ => match self.document(&tag_of(subject)) {
                 Ok((text, _)) => text,
@@ -210,9 +210,10 @@ impl Repository {
         patiently(&self.retry, 3, || {
             let mut last = Fault::Final("the registry has no server".into());
             for origin in &origins {
+                let silence_max = self.retry.attempt_max;
                 let bytes = origin
                     .get_whole()
-                    .and_then(|response| text_of(response, bytes_max));
+                    .and_then(|response| text_of(response, bytes_max, silence_max));
                 let is_it = |bytes: &Vec<u8>| {
                     digits_of(digest::digest(&digest::SHA256, bytes).as_ref()) == sha256
                 };
@@ -301,7 +302,7 @@ impl Repository {
             let request = || from.client.get(url.clone()).header(ACCEPT, INDEX_TYPE);
             let response = from.send(&request)?;
             match response.status().as_u16() {
-                200 => text_of(response, MANIFEST_BYTES_MAX).map(Some),
+                200 => text_of(response, MANIFEST_BYTES_MAX, from.silence_max).map(Some),
                 404 => Ok(None),
                 status => Err(Fault::of_status(
                     status,
