@@ -8,7 +8,7 @@
 //! | `BASE64(IMAGE)/DIGEST/blob` | the layer as it is in the registry |
 //!
 //! Creating `use` announces a user of the layer and removing its folder the end of one; both are
-//! answered by `ENOENT`, as c/storage expects.
+//! answered by `ENOENT`, as c/storage expects. Another error says that the user is not counted.
 //!
 //! Must stay true: a link is read anew each time, and its layer is mounted then: the kernel's
 //! names outlive a mount that has no user. A look-up that fails is not remembered, as a registry
@@ -55,7 +55,10 @@ pub trait LayerSource: Send + Sync + 'static {
     fn blob(&self, image: &str, digest: &str, offset: u64, len: usize) -> io::Result<Vec<u8>>;
 
     /// One more user of a layer.
-    fn begin_use(&self, digest: &str);
+    ///
+    /// # Errors
+    /// It is not counted: the layer may be unmounted at any time.
+    fn begin_use(&self, digest: &str) -> io::Result<()>;
 
     /// One user less; after the last one the layer may be unmounted.
     fn end_use(&self, digest: &str);
@@ -255,8 +258,13 @@ impl Nodes for LayersFs {
     fn create(&self, parent: u64, name: &[u8]) -> Errno {
         match self.layer(parent) {
             Ok((layer, Part::Folder)) if name == b"use" => {
-                self.source.begin_use(&layer.digest);
-                Errno::NOENT
+                match self.source.begin_use(&layer.digest) {
+                    Ok(()) => Errno::NOENT,
+                    Err(error) => {
+                        tracing::warn!("layer {} cannot be used: {error}", layer.digest);
+                        Errno::IO
+                    }
+                }
             }
             _ => Errno::PERM,
         }

@@ -14,6 +14,7 @@ use sidecore_bare::width::ToUsize;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
@@ -60,6 +61,7 @@ pub(crate) fn serve(
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime
         .enable_io()
+        .enable_time()
         .max_blocking_threads(CALLS_MAX)
         .build()?;
     let served = runtime.block_on(async {
@@ -68,12 +70,14 @@ pub(crate) fn serve(
         // nothing here.
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let accept = async {
+            let mut is_failing = false;
             loop {
                 let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
                     return;
                 };
                 match listener.accept().await {
                     Ok((stream, _)) => {
+                        is_failing = false;
                         let handler = Arc::clone(&handler);
                         tokio::spawn(async move {
                             if let Err(error) = connection(stream, handler).await {
@@ -83,9 +87,12 @@ pub(crate) fn serve(
                         });
                     }
                     Err(error) => {
-                        tracing::warn!("cannot accept a connection: {error}");
+                        // Once for all attempts: a log of each would fill the disk.
+                        if !std::mem::replace(&mut is_failing, true) {
+                            tracing::warn!("cannot accept a connection: {error}");
+                        }
                         // The reason may be a lack of descriptors, which calls that end give back.
-                        tokio::task::yield_now().await;
+                        tokio::time::sleep(PAUSE).await;
                     }
                 }
             }
@@ -203,3 +210,31 @@ const STREAMS_MAX: u32 = 128;
 /// Calls at once: each may wait for a registry.
 const CALLS_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 2000;
+/// Time between two attempts to accept a connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{Shutdown, shutdown};
+    use rustix::time::{ClockId, clock_gettime};
+
+    #[test]
+    fn a_listener_that_fails_takes_no_processor() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        // Each call fails at once, as it does for lack of descriptors.
+        shutdown(&listener, Shutdown::Both).unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let handler: Arc<Handler> = Arc::new(|_: &str, _: &[u8]| Ok(Vec::new()));
+        let serving = std::thread::spawn(move || {
+            serve(listener, handler, stopped).unwrap();
+            clock_gettime(ClockId::ThreadCPUTime)
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        stop.send(()).unwrap();
+        let used = serving.join().unwrap();
+        let used_ms = used.tv_sec * 1000 + used.tv_nsec / 1_000_000;
+        assert!(used_ms < 100, "{used_ms} ms");
+    }
+}

@@ -232,22 +232,18 @@ impl Layers {
     }
 
     /// Counts users; `change` gets their number and returns the new one.
-    fn count(&self, digest: &str, change: impl FnOnce(u64) -> u64) {
-        let Some(sha256) = digits(digest) else {
-            return;
-        };
-        self.alone(sha256, || {
-            let Some(mut record) = self.record(sha256) else {
-                return;
-            };
+    fn count(&self, digest: &str, change: impl FnOnce(u64) -> u64) -> io::Result<()> {
+        let sha256 = digits(digest).ok_or(io::ErrorKind::NotFound)?;
+        self.alone(sha256, || -> io::Result<()> {
+            let mut record = self.record(sha256).ok_or(io::ErrorKind::NotFound)?;
             let before = record.users;
             record.users = change(before);
-            if let Err(error) = self.put(sha256, &record) {
-                tracing::warn!("users of layer {sha256} are not counted: {error}");
-            } else if before > 0 && record.users == 0 {
+            self.put(sha256, &record).map_err(io::Error::other)?;
+            if before > 0 && record.users == 0 {
                 self.forget(sha256);
             }
-        });
+            Ok(())
+        })
     }
 }
 
@@ -278,12 +274,14 @@ impl LayerSource for Layers {
         }
     }
 
-    fn begin_use(&self, digest: &str) {
-        self.count(digest, |users| users.saturating_add(1));
+    fn begin_use(&self, digest: &str) -> io::Result<()> {
+        self.count(digest, |users| users.saturating_add(1))
     }
 
     fn end_use(&self, digest: &str) {
-        self.count(digest, |users| users.saturating_sub(1));
+        if let Err(error) = self.count(digest, |users| users.saturating_sub(1)) {
+            tracing::warn!("a user of layer {digest} is not taken off: {error}");
+        }
     }
 }
 
@@ -475,6 +473,25 @@ mod tests {
         assert!(layers.busy.all_free().is_none());
         drop(turn);
         assert!(layers.busy.all_free().is_some());
+    }
+
+    /// A layer that nothing counts a user of would be unmounted below that user.
+    #[test]
+    fn a_user_that_is_not_counted_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let layers = layers(dir.path());
+        let sha256 = "a".repeat(64);
+        let digest = format!("sha256:{sha256}");
+        fs::create_dir_all(layers.root.join(&sha256)).unwrap();
+        layers.put(&sha256, &record(true)).unwrap();
+        layers.begin_use(&digest).unwrap();
+        assert_eq!(layers.record(&sha256).unwrap().users, 1);
+        layers.end_use(&digest);
+        // It went with its last user, and so it does an hour after a look-up without a use.
+        assert!(!layers.root.join(&sha256).exists());
+        let refused = layers.begin_use(&digest).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+        layers.begin_use("sha256:none").unwrap_err();
     }
 
     #[test]

@@ -102,8 +102,13 @@ impl Records {
     /// Writes a record that was `old_name` before, or is new.
     ///
     /// # Errors
-    /// The system's; the record is unchanged then.
+    /// The system's, or another record has the name; the record is unchanged then.
     pub(crate) fn put(&mut self, old_name: Option<&str>, record: Record) -> io::Result<()> {
+        let named = self.by_name.get(&record.name);
+        if named.is_some_and(|found| found.id != record.id) {
+            let text = format!("snapshot {} already exists", record.name);
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
         let bytes = serde_json::to_vec(&record)?;
         // The file is named by the number, which a commit keeps: the change of the name is one
         // durable write.
@@ -304,6 +309,32 @@ const RECORD_BYTES_MAX: u64 = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As of a layer that is mounted without a lock while another call commits its name.
+    #[test]
+    fn a_name_is_in_one_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut records = Records::open(folder.path()).unwrap();
+        let record = |id| Record {
+            id,
+            name: "layer".into(),
+            parent: String::new(),
+            kind: Kind::Committed,
+            labels: BTreeMap::new(),
+            created: (0, 0),
+            updated: (0, 0),
+            usage: (0, 0),
+            layer: None,
+        };
+        records.put(None, record(1)).unwrap();
+        let refused = records.put(None, record(2)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        records.put(Some("layer"), record(1)).unwrap();
+        for records in [records, Records::open(folder.path()).unwrap()] {
+            let ids: Vec<u64> = records.all().map(|it| it.id).collect();
+            assert_eq!(ids, [1]);
+        }
+    }
 
     #[test]
     fn images_are_named_by_their_manifest() {

@@ -81,6 +81,7 @@ impl Snapshots {
             parent,
             labels,
         } = request;
+        check_name(&key)?;
         {
             let records = self.records.lock();
             if records.get(&key).is_some() {
@@ -327,6 +328,7 @@ impl Snapshots {
 
     /// `Commit`.
     pub(crate) fn commit(&self, request: Commit) -> Result<(), Refusal> {
+        check_name(&request.name)?;
         let mut records = self.records.lock();
         if records.get(&request.name).is_some() {
             return Err(exists(&request.name));
@@ -482,6 +484,14 @@ impl Snapshots {
 
     fn files(&self, id: u64) -> PathBuf {
         self.folder(id).join("fs")
+    }
+}
+
+/// Refuses an empty name: it stands for no parent.
+fn check_name(name: &str) -> Result<(), Refusal> {
+    match name {
+        "" => Err(Refusal::new(Code::InvalidArgument, "a snapshot has a name")),
+        _ => Ok(()),
     }
 }
 

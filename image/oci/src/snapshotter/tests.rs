@@ -210,6 +210,7 @@ fn a_layer_that_is_not_mounted_is_refused_and_kept() {
     assert_eq!(left(), [false; 3]);
 }
 
+const INVALID_ARGUMENT: i32 = 3;
 const NOT_FOUND: i32 = 5;
 const ALREADY_EXISTS: i32 = 6;
 const FAILED_PRECONDITION: i32 = 9;
@@ -253,6 +254,15 @@ fn snapshots_are_made_stacked_and_removed() {
     assert_eq!(refused("Remove", &key("base")), FAILED_PRECONDITION);
     assert_eq!(refused("Remove", &key("none")), NOT_FOUND);
     assert_eq!(refused("Nothing", &key("")), 12);
+    // An empty name would be that of every lowest snapshot's parent.
+    assert_eq!(
+        running.call("Prepare", &prepare("", "")).unwrap_err(),
+        INVALID_ARGUMENT
+    );
+    assert_eq!(
+        running.call("Commit", &commit("", "top")).unwrap_err(),
+        INVALID_ARGUMENT
+    );
     for name in ["top", "view", "base"] {
         running.call("Remove", &key(name)).unwrap();
     }
