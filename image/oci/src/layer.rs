@@ -239,7 +239,12 @@ impl LayerDevice {
     }
 
     /// Fetches the first spans that are missing; false if none is.
-    fn fetch_next(&self, pace: &Mutex<Instant>, rate_bytes: u64) -> io::Result<bool> {
+    pub(crate) fn fetch_next(&self, pace: &Mutex<Instant>, rate_bytes: u64) -> io::Result<bool> {
+        if rate_bytes > 0 {
+            // Before the claim: a reader of claimed spans would wait for the pace, too.
+            let begin = *pace.lock();
+            std::thread::sleep(begin.saturating_duration_since(Instant::now()));
+        }
         let claimed = {
             let mut spans = self.spans.lock();
             let Some(first) = spans.iter().position(|&it| it == Span::Missing) else {
@@ -247,18 +252,12 @@ impl LayerDevice {
             };
             self.claim(&mut spans, first, CLUSTER_BYTES)
         };
-        let blob = self.index.blob_range(claimed.clone());
         if rate_bytes > 0 {
+            let blob = self.index.blob_range(claimed.clone());
             let time = Duration::from_secs_f64((blob.end - blob.start) as f64 / rate_bytes as f64);
-            let begin = {
-                let mut next = pace.lock();
-                let begin = (*next).max(Instant::now());
-                // The pace is of all threads together: each reserves its stretch of time before it
-                // sleeps.
-                *next = begin + time;
-                begin
-            };
-            std::thread::sleep(begin.saturating_duration_since(Instant::now()));
+            // The pace is of all threads together.
+            let mut next = pace.lock();
+            *next = (*next).max(Instant::now()) + time;
         }
         self.fetch(claimed).map(|()| true)
     }

@@ -12,7 +12,9 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 /// A tar with what layers have: nested directories, links, whiteouts, long names, attributes.
 fn layer(big_bytes: usize) -> Vec<u8> {
@@ -497,6 +499,26 @@ fn a_server_of_a_removed_folder_leaves_the_next_one_alone() {
             .index(&sha256)
             .is_some_and(|(_, is_trusted)| !is_trusted)
     );
+}
+
+/// A reader takes what the background has not begun to fetch, however slow its pace is.
+#[test]
+fn spans_are_claimed_when_their_time_has_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let blob = gzip_tar(b"contents");
+    let sha256 = sha256_of(&blob);
+    let index = build(&mut &blob[..], None).unwrap().index;
+    store.keep_index(&index).unwrap();
+    let device = LayerDevice::open(&store, &sha256, unused_blob(&sha256)).unwrap();
+    let background = Arc::clone(&device);
+    // It sleeps for longer than the test runs.
+    std::thread::spawn(move || {
+        let pace = parking_lot::Mutex::new(Instant::now() + Duration::from_secs(3600));
+        background.fetch_next(&pace, 1)
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(device.is_empty());
 }
 
 /// Contents without `data` are not here, whatever `complete` says.
