@@ -71,9 +71,9 @@ impl Servers {
     }
 }
 
-/// Asks the first server for which `is_it` is true to act: `request` is a JSON object with `op` as
-/// `"act"`. Returns its answer; `None` where there is no such server, or it did not answer in
-/// time. Blocks for `timeout` at most.
+/// Asks the first server for which `is_it` is true to act, one of this user before those of others:
+/// `request` is a JSON object with `op` as `"act"`. Returns its answer; `None` where there is no
+/// such server, or it did not answer in time. Blocks for `timeout` at most.
 #[must_use]
 pub fn act(
     whose: Whose,
@@ -87,7 +87,7 @@ pub fn act(
         folders.extend(place::of_other_users());
     }
     let line = format!("{request}\n");
-    let mut all = candidates(&folders).into_iter();
+    let mut all = own_first(&folders).into_iter();
     all.find_map(|(folder, name, kind, pid)| {
         let one = |line: &[u8]| {
             let asked = ask(&folders[folder], &name, kind, pid, line)?;
@@ -179,6 +179,15 @@ fn candidates(folders: &[Opened]) -> Vec<(usize, OsString, Kind, u32)> {
     }
     all.sort();
     all.into_iter().map(|(_, found)| found).collect()
+}
+
+/// As [`candidates`], but those of this user first: another user's server may claim any name, and
+/// would answer in the place of the right one.
+fn own_first(folders: &[Opened]) -> Vec<(usize, OsString, Kind, u32)> {
+    let own = local_socket::effective_uid();
+    let mut all = candidates(folders);
+    all.sort_by_key(|(folder, ..)| folders[*folder].uid != own);
+    all
 }
 
 /// Kind and process of `KIND-PID-N.sock`.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::Publisher;
 use serde_json::json;
+use sidecore_sys::folder::Folder;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -72,6 +73,24 @@ fn a_dead_socket_is_removed_and_other_files_stay() {
     assert!(!dead.exists() && file.exists() && link.is_symlink());
     elsewhere.set_nonblocking(true).unwrap();
     assert!(elsewhere.accept().is_err(), "a link was followed");
+}
+
+/// Root asks the servers of all users, and each of them may claim the name of one of root's.
+#[test]
+fn own_servers_act_before_those_of_others() {
+    let own = local_socket::effective_uid();
+    let made = [own + 1, own, own + 2].map(|uid| {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["image-1-0.sock", "image-2-0.sock"] {
+            std::fs::write(place.path().join(name), "").unwrap();
+        }
+        let folder = Folder::open(place.path()).unwrap();
+        (Opened { folder, uid }, place)
+    });
+    let (folders, _places): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+    let asked = own_first(&folders).into_iter();
+    let asked: Vec<usize> = asked.map(|(folder, ..)| folder).collect();
+    assert_eq!(asked, [1, 1, 0, 2, 0, 2]);
 }
 
 #[test]
