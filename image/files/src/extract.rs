@@ -235,7 +235,11 @@ impl Job<'_> {
         outcome: &mut Outcome,
     ) -> Result<(), FilesError> {
         place::make(self.tree, folder, name, node, &self.options)?;
-        place::finish_named(self.tree, folder, name, node, &self.options, outcome)
+        let finished = place::finish_named(self.tree, folder, name, node, &self.options, outcome);
+        finished.inspect_err(|_| {
+            // Best effort, as for a file.
+            folder.remove_file(name).ok();
+        })
     }
 
     fn part(&self, large: &Large, range: Range<u64>, outcome: &mut Outcome) {

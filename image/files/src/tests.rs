@@ -409,9 +409,32 @@ impl Tree for Made {
         sink(Piece::Bytes(&bytes)).map_err(FilesError::Output)
     }
 
-    fn attributes(&self, _: &Node) -> Result<Vec<crate::Attribute>, FilesError> {
-        Ok(Vec::new())
+    fn attributes(&self, node: &Node) -> Result<Vec<crate::Attribute>, FilesError> {
+        Ok(match node.kind {
+            // The system takes no name of this length.
+            Kind::Fifo => vec![(vec![b'x'; 300], Vec::new())],
+            _ => Vec::new(),
+        })
     }
+}
+
+#[test]
+fn a_pipe_whose_attributes_fail_is_removed_again() {
+    let tree = Made {
+        names: |_| vec![(b"pipe".to_vec(), 1)],
+        node: |id| match id {
+            0 => (Kind::Directory, 0),
+            _ => (Kind::Fifo, 0),
+        },
+        before: Box::new(|_| ()),
+    };
+    let out = tempfile::tempdir().unwrap();
+    let into = Folder::open(out.path()).unwrap();
+    let options = Options::new(1);
+    let report = extract(&tree, &mut all(), &into, options, &AtomicU64::new(0)).unwrap();
+    let counts = (report.failed, report.others);
+    assert_eq!(counts, (1, 0), "{:?}", report.problems);
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
 }
 
 /// The limit is hit while the parts of another file wait.
