@@ -26,7 +26,7 @@
 //! Threads: a server has one that waits for each keeper's end. [`keep`] is a process of its own.
 //! Source: `fuse_dev_release` and `fuse_resend` in `fs/fuse/dev.c` of Linux 6.9; flock(2).
 
-use crate::state::{Claim, FAREWELL, KEEPERS, Record, SERVING, StateDir, keeper_name};
+use crate::state::{Claim, FAREWELL, KEEPERS, Record, SERVING, StateDir, bound_log, keeper_name};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
@@ -168,6 +168,8 @@ impl Estate {
     }
 
     fn start_server(&self, lock: &File) -> io::Result<Child> {
+        // One that fails is started again for as long as the mount is there.
+        bound_log(&self.held.state);
         let mut command = Command::new("/proc/self/exe");
         command.args(&self.held.arguments);
         let folder = PathBuf::from(&self.held.folder);

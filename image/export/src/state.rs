@@ -396,6 +396,21 @@ pub(crate) fn clean(entry: &Entry) -> bool {
     !left
 }
 
+/// Empties the log in a server's directory once it is long. The directory lies in memory, and each
+/// failed read of an image that is damaged or far away is logged, as is each failed start.
+pub(crate) fn bound_log(folder: &Path) {
+    let log = OpenOptions::new().write(true).open(folder.join("log"));
+    if let Ok(log) = log
+        && log.metadata().is_ok_and(|it| it.len() > LOG_BYTES_MAX)
+    {
+        // All its writers append: the next line is its first.
+        match log.set_len(0) {
+            Ok(()) => tracing::warn!("the log was emptied: it had {LOG_BYTES_MAX} bytes"),
+            Err(error) => tracing::warn!("the log is long and cannot be emptied: {error}"),
+        }
+    }
+}
+
 fn lock_file(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .create(true)
@@ -458,6 +473,8 @@ fn remove(path: &Path) {
     }
 }
 
+/// Most bytes of a server's log, as it is looked at every few seconds.
+const LOG_BYTES_MAX: u64 = 4 << 20;
 /// Most servers on one machine.
 pub(crate) const SERVERS_MAX: usize = 4096;
 

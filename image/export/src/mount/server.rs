@@ -375,7 +375,7 @@ impl Server {
     /// Waits for an event, at most until `until`.
     fn wait(&self, inbox: &Receiver<Event>, until: Option<Duration>, begun: Instant) -> Event {
         loop {
-            // Woken each TICK, so that idle memory is released also where nothing happens.
+            // Woken each TICK, so that memory and the log are looked after where nothing happens.
             let left = until.map(|until| until.saturating_sub(begun.elapsed()));
             match inbox.recv_timeout(left.unwrap_or(TICK).min(TICK)) {
                 Ok(event) => return event,
@@ -384,7 +384,10 @@ impl Server {
                 Err(RecvTimeoutError::Timeout) if left.is_some_and(|left| left <= TICK) => {
                     return Event::Time;
                 }
-                Err(RecvTimeoutError::Timeout) => self.source.release_idle(IDLE),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.source.release_idle(IDLE);
+                    state::bound_log(self.claim.path());
+                }
             }
         }
     }
@@ -537,7 +540,7 @@ fn done(what: &str, result: Result<(), ExportError>) -> bool {
 
 /// Most events that wait for the server's thread.
 const EVENTS_MAX: usize = 16;
-/// Interval at which the source may give memory back.
+/// Interval at which the source may give memory back, and the log's length is looked at.
 const TICK: Duration = Duration::from_secs(5);
 /// Time that programs have, from the first signal on, to close the files of a mount that is
 /// written; all is flushed before and after.

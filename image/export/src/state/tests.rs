@@ -68,6 +68,20 @@ fn only_what_no_server_holds_is_cleaned() {
 }
 
 #[test]
+fn a_log_that_has_grown_is_emptied() {
+    let (_keep, state) = state_dir();
+    let claim = state.claim(&record()).unwrap();
+    let log = claim.path().join("log");
+    bound_log(claim.path());
+    assert!(!log.exists());
+    for (bytes, left) in [(LOG_BYTES_MAX, LOG_BYTES_MAX), (LOG_BYTES_MAX + 1, 0)] {
+        File::create(&log).unwrap().set_len(bytes).unwrap();
+        bound_log(claim.path());
+        assert_eq!(log.metadata().unwrap().len(), left);
+    }
+}
+
+#[test]
 fn a_state_directory_that_is_not_there_is_no_error() {
     let (_keep, state) = state_dir();
     state.clean_stale().unwrap();
