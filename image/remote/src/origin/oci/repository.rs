@@ -9,7 +9,7 @@
 //! Called from: any thread; blocks.
 //! Source: OCI Distribution Specification 1.1, "Pulling", "Pushing", "Referrers Tag Schema".
 
-use super::documents::{MANIFEST_BYTES_MAX, Manifest};
+use super::documents::{MANIFEST_BYTES_MAX, Manifest, sha256_digits};
 use super::{Access, Blob, Fault, first_of, text_of};
 use crate::location::{is_path, is_sha256};
 use crate::origin::{Origin, least_pace};
@@ -176,10 +176,8 @@ impl Repository {
             },
         };
         let index: Index = serde_json::from_slice(&index).unwrap_or_default();
-        let is_kind = |it: &&Descriptor| it.artifact_type.as_deref() == Some(kind);
         let mut blobs = Vec::new();
-        // The newest one is last.
-        for found in index.manifests.iter().filter(is_kind).rev() {
+        for found in newest(&index, kind) {
             let (text, _) = self.document(&found.digest)?;
             let Ok(document) = serde_json::from_slice::<Document>(&text) else {
                 continue;
@@ -423,6 +421,15 @@ impl Repository {
     }
 }
 
+/// The artifacts of a type in a registry's list, the newest first: it is last there. Each costs a
+/// request, so their number is bounded; what is no digest would be asked for without a check.
+fn newest<'a>(index: &'a Index, kind: &'a str) -> impl Iterator<Item = &'a Descriptor> {
+    let is_kind = move |it: &&Descriptor| it.artifact_type.as_deref() == Some(kind);
+    let of_kind = index.manifests.iter().filter(is_kind).rev();
+    let named = of_kind.filter(|it| sha256_digits(&it.digest).is_some());
+    named.take(ARTIFACTS_MAX)
+}
+
 fn blob_url(access: &Access, sha256: &str) -> Result<Url, Fault> {
     match is_sha256(sha256) {
         true => access.url(&format!("blobs/sha256:{sha256}")),
@@ -513,5 +520,32 @@ pub const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 /// Media type of an index of manifests.
 pub const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
-/// Blobs of artifacts of one image that are looked at.
+/// Artifacts of one image, and blobs of them, that are looked at.
 const ARTIFACTS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_artifacts_costs_a_bounded_number_of_requests() {
+        let listed = |text: &[u8]| Descriptor {
+            artifact_type: Some("kind".into()),
+            ..descriptor(text, MANIFEST_TYPE, BTreeMap::new())
+        };
+        let mut index = Index::default();
+        for number in 0..5000_u32 {
+            index.manifests.push(listed(&number.to_le_bytes()));
+        }
+        let last = sha256_of(&4999_u32.to_le_bytes());
+        for digest in ["latest", "../../other/manifests/x", "sha256:x"] {
+            index.manifests.push(Descriptor {
+                digest: digest.into(),
+                ..listed(b"")
+            });
+        }
+        let found: Vec<_> = newest(&index, "kind").collect();
+        assert_eq!((found.len(), &found[0].digest), (ARTIFACTS_MAX, &last));
+        assert_eq!(newest(&index, "other").count(), 0);
+    }
+}
