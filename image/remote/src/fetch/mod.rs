@@ -29,6 +29,7 @@ use sidecore_block::image::Stored;
 use state::{Place, State, key};
 use std::collections::HashSet;
 use std::io;
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -229,6 +230,10 @@ impl Fetcher {
         let mut rest = frames.iter().copied().peekable();
         while rest.peek().is_some() && more() {
             let window = self.window_bytes();
+            // Without room for one frame its reader has to fetch it: nothing after it waits.
+            if skip_large(&mut rest, window) {
+                continue;
+            }
             let mut state = shared.state.lock();
             if state.fresh_bytes >= window {
                 if shared.disk.is_some() {
@@ -262,5 +267,36 @@ impl Drop for Fetcher {
     }
 }
 
+/// Skips a frame that is larger than all that may be ahead; true if one was.
+fn skip_large(rest: &mut Peekable<impl Iterator<Item = Frame>>, window: u64) -> bool {
+    rest.next_if(|frame| u64::from(frame.stored_bytes) > window)
+        .is_some()
+}
+
 /// Interval at which a paused prefetch checks for room.
 const PREFETCH_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_block::codec::CodecId;
+    use sidecore_block::format::FrameCheck;
+
+    #[test]
+    fn a_frame_that_never_fits_does_not_hold_up_a_prefetch() {
+        let frame = |stored_bytes| Frame {
+            offset: 0,
+            stored_bytes,
+            raw_bytes: 1 << 16,
+            raw_offset: 0,
+            number: 0,
+            codec: CodecId::Zstd,
+            check: FrameCheck::None,
+        };
+        let mut rest = [11, 12, 10, 13].map(frame).into_iter().peekable();
+        let skipped = std::iter::from_fn(|| skip_large(&mut rest, 10).then_some(()));
+        assert_eq!(skipped.count(), 2);
+        assert_eq!(rest.next().map(|it| it.stored_bytes), Some(10));
+        assert!(skip_large(&mut rest, 10) && rest.next().is_none());
+    }
+}
