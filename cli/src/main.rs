@@ -148,7 +148,7 @@ fn main() -> ExitCode {
         return spe::drive(driver, arguments.collect());
     }
     output::start_logging();
-    let matches = values::command().try_get_matches();
+    let matches = values::parse();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(usage::end(&error, &Cli::command())),

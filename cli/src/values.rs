@@ -1,12 +1,29 @@
 //! The parser of the whole program, and the values that its options offer.
 
 use crate::Cli;
-use clap::{Command, CommandFactory};
-use sidecore_terminal::values::finished;
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Command, CommandFactory};
+use sidecore_terminal::values::{crowded, finished};
 
 /// The parser, with what holds for the options of every command.
 pub(crate) fn command() -> Command {
     finished(Cli::command(), &STREAMED)
+}
+
+/// The words of this process's command line, parsed.
+pub(crate) fn parse() -> Result<ArgMatches, clap::Error> {
+    accept(command().try_get_matches()?)
+}
+
+/// Refuses two results on one standard output, of which a reader could tell neither.
+fn accept(matches: ArgMatches) -> Result<ArgMatches, clap::Error> {
+    match crowded(&matches, &WRITTEN) {
+        None => Ok(matches),
+        Some([one, other]) => {
+            let said = format!("standard output takes one of {one} and {other}; name a file");
+            Err(command().error(ErrorKind::ArgumentConflict, said))
+        }
+    }
 }
 
 /// Models by name, and `auto`.
@@ -24,14 +41,16 @@ pub(crate) fn policies() -> Vec<&'static str> {
     vec!["edtlp", "llp(2)", "hybrid(2)", "mgps", "equi"]
 }
 
-/// Options and arguments that are read or written once, from the start to the end.
-const STREAMED: [&str; 26] = [
+/// Options and arguments that are read or written once, from the start to the end, and images of
+/// commands that are done with them when they end. What is served, or changed, has a name.
+const STREAMED: [&str; 45] = [
     "bootstraps",
     "config",
     "constraint",
     "fasta",
     "files",
     "first",
+    "genes",
     "identity",
     "input",
     "machine",
@@ -40,25 +59,57 @@ const STREAMED: [&str; 26] = [
     "output",
     "partitions",
     "passphrase_file",
+    "pmsf",
+    "pmsf_out",
+    "pmsf_tree",
     "prefetch",
+    "score",
     "second",
     "sign",
     "site_lnl",
+    "site_posteriors",
+    "site_rates",
     "source",
     "svg",
+    "table",
     "timeline",
     "tree",
     "tree_out",
     "trees",
     "tsv",
     "verify_key",
+    "write",
+    "cat image",
+    "commit image",
+    "export image",
+    "extract image",
+    "find image",
+    "info image",
+    "ls image",
+    "unpack image",
+    "verify image",
+    "summary file",
+];
+
+/// Those of them that are written.
+const WRITTEN: [&str; 12] = [
+    "fasta",
+    "output",
+    "pmsf_out",
+    "site_lnl",
+    "site_posteriors",
+    "site_rates",
+    "svg",
+    "table",
+    "timeline",
+    "tree_out",
+    "tsv",
+    "write",
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Cli;
-    use clap::Parser;
     use clap::{Arg, Command};
     use sidecore_terminal::values::is_streamed;
 
@@ -97,8 +148,9 @@ mod tests {
     #[test]
     fn a_dash_that_cannot_be_a_stream_is_refused_with_the_reason() {
         for words in [
-            "block info -",
+            "block attach -",
             "block mount - /mnt",
+            "block serve - --nbd unix:s",
             "tlb --svg a.svg --tsv b --json",
         ] {
             let words = std::iter::once("sidecore").chain(words.split(' '));
@@ -109,19 +161,55 @@ mod tests {
                 Err(error) => assert!(error.to_string().contains("name a file"), "{error}"),
             }
         }
-        assert!(Cli::try_parse_from(["sidecore", "phylo", "draw", "-", "-o", "-"]).is_ok());
+        for words in [
+            "phylo draw - -o -",
+            "phylo species - --score b",
+            "block verify -",
+            "block ls - etc",
+            "trace summary -",
+        ] {
+            let words = std::iter::once("sidecore").chain(words.split(' '));
+            let matches = command().try_get_matches_from(words);
+            assert!(matches.is_ok(), "{:?}", matches.err());
+        }
     }
 
-    /// An id in the list that no option has would hide a mistake.
+    #[test]
+    fn one_result_goes_to_standard_output() {
+        for (words, is_taken) in [
+            ("net capture -w -", true),
+            ("net capture -w - --json", false),
+            ("phylo consensus a -o - --json", false),
+            (
+                "phylo simulate --sites 9 --model JC --taxa 4 -o - --tree-out -",
+                false,
+            ),
+            ("block unpack a -o - --json", false),
+            ("block unpack a -o b --json", true),
+        ] {
+            let all = std::iter::once("sidecore").chain(words.split(' '));
+            let matches = command().try_get_matches_from(all).expect("it parses");
+            match accept(matches) {
+                Ok(_) => assert!(is_taken, "{words}"),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(
+                        !is_taken && said.contains("takes one of"),
+                        "{words}: {said}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// An id in the lists that no option has would hide a mistake.
     #[test]
     fn each_streamed_option_exists() {
-        let mut seen = std::collections::BTreeSet::new();
-        each(&command(), &mut |_, argument| {
-            if is_streamed(argument, &STREAMED) == Some(true) {
-                seen.insert(argument.get_id().to_string());
-            }
+        let mut missing = [&STREAMED[..], &WRITTEN].concat();
+        each(&command(), &mut |command, argument| {
+            let name = command.get_name();
+            missing.retain(|entry| is_streamed(name, argument, &[*entry]) != Some(true));
         });
-        let missing: Vec<_> = STREAMED.iter().filter(|id| !seen.contains(**id)).collect();
         assert!(missing.is_empty(), "{missing:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Image to look at: a file or a URL; or an overlay
+    /// Image to look at: a file, a URL, or `-`; or an overlay
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
@@ -24,7 +24,8 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        if tools::is_overlay_file(&self.image)? {
+        let has_name = self.image.as_os_str() != "-";
+        if has_name && tools::is_overlay_file(&self.image)? {
             let overlay = tools::describe(&self.image)?;
             return output::report(self.json, &overlay.json(), |_| overlay.text());
         }

@@ -156,12 +156,6 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let to_stdout = self.output.as_os_str() == "-";
-        anyhow::ensure!(
-            !(to_stdout && self.json),
-            "standard output cannot take both the image and the report; \
-             leave out --json or name a file with -o"
-        );
         let is_conversion = self.output.to_string_lossy().starts_with("oci://");
         let wanted = Wanted {
             format: self.format,

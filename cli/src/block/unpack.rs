@@ -16,7 +16,7 @@ The file appears under its name only when it is whole, with holes where the cont
 damaged frame ends it, and nothing is written; `sidecore block verify` says which \
 frames are damaged.")]
 pub(crate) struct Args {
-    /// Image to unpack: a file or a URL
+    /// Image to unpack: a file or a URL; `-` is standard input
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
@@ -41,12 +41,6 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let to_stdout = self.output.as_os_str() == "-";
-        anyhow::ensure!(
-            !(to_stdout && self.json),
-            "standard output cannot take both the contents and the report; \
-             leave out --json or name a file with -o"
-        );
         let began = Instant::now();
         let memory = self.whole.memory();
         let access = self.access.access()?;

@@ -17,7 +17,7 @@ that reading can do without against those that it goes by. Exit status: 0 all fr
 are sound, 1 some are damaged, 2 the image cannot be opened. A layer of a registry is fetched \
 once more, as a whole, and compared with its digest.")]
 pub(crate) struct Args {
-    /// Image to verify: a file or a URL
+    /// Image to verify: a file or a URL; `-` is standard input
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]

@@ -1,9 +1,8 @@
 //! `sidecore net capture`.
 
 use crate::{Outcome, output, signals};
-use anyhow::{Context, Result, bail};
-use sidecore_net::capture::{CaptureFile, CaptureOptions, CaptureRing, Filter, record};
-use sidecore_terminal::quantity;
+use anyhow::{Context, Result};
+use sidecore_net::capture::{CaptureFile, CaptureOptions, Filter, record};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -12,8 +11,8 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The file, in pcapng; `-` is standard output.
-    #[arg(short = 'w', long = "write", value_name = "FILE")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "FILE")]
+    write: PathBuf,
     /// The frames that are wanted, as `tcp and (port 80 or src net 10.0.0.0/8)`.
     #[arg(long, value_name = "EXPRESSION", default_value = "")]
     filter: String,
@@ -44,34 +43,19 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let is_standard = self.output.as_os_str() == "-";
-        if is_standard && self.json {
-            bail!("frames and --json would both be on standard output; write to a file");
-        }
-        if is_standard && self.file_bytes.is_some() {
-            bail!("--file-bytes divides files; write to one");
-        }
-        if self.file_bytes.is_some_and(|bytes| bytes < FILE_BYTES_MIN) {
-            bail!("--file-bytes: files of less than 64KiB would hold a frame or two");
-        }
+        let is_standard = self.write.as_os_str() == "-";
         // Before a file is replaced.
         Filter::parse(&self.filter)?;
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
         let (socket, trust) = self.running.find();
-        let name = self.output.display().to_string();
+        let name = self.write.display().to_string();
         let file: Box<dyn Write> = if is_standard {
             let output = std::io::stdout().lock();
             Box::new(BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, output))
         } else {
-            let file = match self.file_bytes {
-                Some(file_bytes_max) => CaptureFile::first(CaptureRing {
-                    path: self.output,
-                    file_bytes_max,
-                    files_max: self.files,
-                }),
-                None => File::create(&self.output).map(CaptureFile::new),
-            };
-            Box::new(file.with_context(|| format!("cannot write {name}"))?)
+            let file = File::create(&self.write);
+            let file = file.with_context(|| format!("cannot write {name}"))?;
+            Box::new(CaptureFile::new(file))
         };
         let options = CaptureOptions {
             filter: self.filter,

@@ -29,6 +29,8 @@ fn refusal(folder: &Path, words: &str) -> String {
 }
 
 const TREE: &str = "((a:0.1,b:0.1):0.1,c:0.1,d:0.2);\n";
+/// Of the same taxa, in three genes.
+const TREES: &str = "((a,b),c,d);\n((a,b),c,d);\n((a,c),b,d);\n";
 const ALIGNMENT: &str = ">a\nACGTACGT\n>b\nACGTACGA\n>c\nACGAACGA\n>d\nACTAACGA\n";
 
 #[test]
@@ -37,6 +39,7 @@ fn a_dash_is_standard_input_or_output() {
     let at = folder.path();
     std::fs::write(at.join("t.nwk"), TREE).unwrap();
     std::fs::write(at.join("a.fa"), ALIGNMENT).unwrap();
+    std::fs::write(at.join("trees"), TREES).unwrap();
     for (words, input, begin) in [
         ("phylo draw - -o -", TREE, "<svg"),
         (
@@ -57,6 +60,13 @@ fn a_dash_is_standard_input_or_output() {
             "(",
         ),
         ("cell table1 --svg -", "", "<svg"),
+        ("phylo species -", TREES, "("),
+        ("phylo concordance --tree t.nwk --genes -", TREES, "("),
+        (
+            "phylo concordance --tree t.nwk --genes trees -o out --table -",
+            "",
+            "clade",
+        ),
         ("block pack - -o packed.img", "some bytes", "packed.img"),
         ("block unpack packed.img -o -", "", "some bytes"),
     ] {
@@ -73,7 +83,7 @@ fn a_dash_is_standard_input_or_output() {
     let twice = String::from_utf8_lossy(&twice.stderr);
     assert!(twice.contains("another option reads"), "{twice}");
     for words in [
-        "block info -",
+        "block attach -",
         "block mount - m",
         "block serve - --nbd unix:s",
         "man -",
@@ -81,6 +91,60 @@ fn a_dash_is_standard_input_or_output() {
         let said = refusal(at, words);
         assert!(said.contains("name a file"), "{words}: {said}");
     }
+}
+
+/// By a pipe, which is read to its end first, and by `<`, which is read in places.
+#[test]
+fn an_image_comes_by_standard_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::create_dir(at.join("tree")).unwrap();
+    let text = "some text\n".repeat(40_000);
+    std::fs::write(at.join("tree/file"), &text).unwrap();
+    assert!(
+        sidecore(at, "block pack tree -o a.img", "")
+            .status
+            .success()
+    );
+    let by = |script: &str| {
+        let script = script.replace("SIDECORE", env!("CARGO_BIN_EXE_sidecore"));
+        let mut command = Command::new("sh");
+        command.args(["-ec", &script]).current_dir(at);
+        command.output().unwrap()
+    };
+    let raw = by("SIDECORE block unpack a.img -o -").stdout;
+    for (words, wanted) in [
+        ("info -", "seekable zstd"),
+        ("verify -", "standard input: 0 of "),
+        ("ls -", "file\n"),
+        ("find - --name file", "file\n"),
+        ("cat - file", &*text),
+        ("extract - --to-stdout file", &*text),
+    ] {
+        for script in [
+            format!("cat a.img | SIDECORE block {words}"),
+            format!("SIDECORE block {words} < a.img"),
+        ] {
+            let output = by(&script);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{script}: {said}");
+            let shown = String::from_utf8_lossy(&output.stdout);
+            assert!(shown.contains(wanted), "{script}: {shown}");
+        }
+    }
+    for words in ["unpack - -o -", "export - -o -"] {
+        assert!(!raw.is_empty());
+        assert_eq!(
+            by(&format!("cat a.img | SIDECORE block {words}")).stdout,
+            raw,
+            "{words}"
+        );
+    }
+    // What was cut short on its way is no image.
+    let short = by("head -c 100 a.img | SIDECORE block info -");
+    assert_eq!(short.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&short.stderr);
+    assert!(said.contains("cannot open standard input"), "{said}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Arg, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command, ValueHint};
 use std::any::TypeId;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -55,11 +55,12 @@ impl TypedValueParser for Offered {
 
 /// The command with what holds for all of its options: `-` is refused where a file cannot be
 /// standard input or output, and shells complete folders for `DIR` and programs for `PROGRAM`.
-/// `streamed` are the ids of those that are read or written once, from the start to the end.
+/// `streamed` are the ids of those for which it can: `ID` in every command, `COMMAND ID` in one.
 #[must_use]
 pub fn finished(command: Command, streamed: &'static [&'static str]) -> Command {
+    let name = command.get_name().to_owned();
     let checked = command.mut_args(|argument| {
-        let argument = match is_streamed(&argument, streamed) {
+        let argument = match is_streamed(&name, &argument, streamed) {
             Some(false) => argument.value_parser(no_stream()),
             _ => argument,
         };
@@ -73,13 +74,40 @@ pub fn finished(command: Command, streamed: &'static [&'static str]) -> Command 
     checked.mut_subcommands(|inner| finished(inner, streamed))
 }
 
-/// True where `-` stands for standard input or output, false where it cannot; `None` for what is
-/// no path.
+/// True where `-` stands for standard input or output in an argument of this command, false where
+/// it cannot; `None` for what is no path.
 #[must_use]
-pub fn is_streamed(argument: &Arg, streamed: &[&str]) -> Option<bool> {
+pub fn is_streamed(command: &str, argument: &Arg, streamed: &[&str]) -> Option<bool> {
     // Options for paths have this type, and no others.
     let is_path = argument.get_value_parser().type_id() == TypeId::of::<PathBuf>();
-    is_path.then(|| streamed.contains(&argument.get_id().as_str()))
+    let id = argument.get_id().as_str();
+    let is_it = |entry: &&str| match entry.split_once(' ') {
+        Some((its, name)) => its == command && name == id,
+        None => *entry == id,
+    };
+    is_path.then(|| streamed.iter().any(is_it))
+}
+
+/// Two options of a command line that both want standard output: `--json`, and those with an id of
+/// `outputs` whose value is `-`.
+#[must_use]
+pub fn crowded(matches: &ArgMatches, outputs: &[&'static str]) -> Option<[String; 2]> {
+    let mut here = matches;
+    while let Some((_, inner)) = here.subcommand() {
+        here = inner;
+    }
+    let is_json = here.try_get_one::<bool>("json").ok().flatten() == Some(&true);
+    let is_dash = |id: &&&'static str| {
+        let values = here.try_get_raw(id).ok().flatten();
+        values.is_some_and(|mut values| values.any(|value| value == OsStr::new("-")))
+    };
+    let dashes = outputs.iter().filter(is_dash);
+    let dashes = dashes.map(|id| format!("--{} -", id.replace('_', "-")));
+    let mut all = is_json
+        .then(|| "--json".to_owned())
+        .into_iter()
+        .chain(dashes);
+    Some([all.next()?, all.next()?])
 }
 
 fn no_stream() -> impl TypedValueParser<Value = PathBuf> {
@@ -89,5 +117,48 @@ fn no_stream() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-const NO_STREAM: &str = "it is used by its name or read in places, which standard input and output \
-                         do not allow; name a file (./- for one with this name)";
+const NO_STREAM: &str = "it is used by its name or for longer than one pass, which standard input \
+                         and output do not allow; name a file (./- for one with this name)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ArgAction;
+
+    #[test]
+    fn standard_output_is_for_one() {
+        let flag = Arg::new("json").long("json").action(ArgAction::SetTrue);
+        let option = |id: &'static str| {
+            Arg::new(id)
+                .long(id)
+                .value_parser(PathBufValueParser::new())
+        };
+        let draw = Command::new("draw").args([flag, option("svg"), option("tsv")]);
+        let program = Command::new("program").subcommand(draw);
+        for (line, crowd) in [
+            (
+                "program draw --svg - --tsv a --json",
+                Some(["--json", "--svg -"]),
+            ),
+            ("program draw --tsv - --svg -", Some(["--svg -", "--tsv -"])),
+            ("program draw --svg a --tsv ./- --json", None),
+            ("program draw --svg -", None),
+            ("program draw", None),
+        ] {
+            let matches = program.clone().try_get_matches_from(line.split(' '));
+            let found = crowded(&matches.expect("parsed"), &["svg", "tsv", "missing"]);
+            let crowd = crowd.map(|both| both.map(str::to_owned));
+            assert_eq!(found, crowd, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_of_all_commands_or_of_one() {
+        let path = Arg::new("image").value_parser(PathBufValueParser::new());
+        let is_in = |command: &str, list: &[&str]| is_streamed(command, &path, list);
+        assert_eq!(is_in("info", &["image"]), Some(true));
+        assert_eq!(is_in("info", &["info image"]), Some(true));
+        assert_eq!(is_in("mount", &["info image"]), Some(false));
+        assert_eq!(is_streamed("info", &Arg::new("image"), &["image"]), None);
+    }
+}

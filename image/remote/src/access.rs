@@ -8,6 +8,7 @@ use crate::HEAD_BYTES;
 use crate::trace::{TraceWriter, read_trace};
 use crate::{Location, LocationError, Options, RemoteImage};
 use sidecore_block::device::{Device, DeviceConfig, DeviceError};
+use sidecore_block::format::output::nameless;
 use sidecore_block::format::sidecar::lacks_index;
 use sidecore_block::format::{FormatError, Frame, FrameReader, Index};
 use sidecore_block::image::Image;
@@ -16,7 +17,7 @@ use sidecore_block::secret::Secrets;
 use sidecore_block::trust::Trust;
 use sidecore_offload::{OffloadError, Pool, PoolConfig};
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -122,7 +123,8 @@ pub enum AccessError {
 }
 
 impl Access {
-    /// Opens an image whose frames will all be read in order; a remote one may hold `memory_bytes`
+    /// Opens an image whose frames will all be read in order; `-` is standard input, here and
+    /// below, once. A remote one may hold `memory_bytes`
     /// of compressed frames. Blocks on the file or the network.
     ///
     /// # Errors
@@ -269,6 +271,8 @@ impl Access {
                 let index = match (raw, &self.sidx) {
                     (true, _) => Index::open_raw(&file),
                     (false, Some(_)) => Index::open(&file),
+                    // It has no name, so nothing lies next to it.
+                    (false, None) if is_standard_input(path) => Index::open(&file),
                     (false, None) => Index::open_sidecar(&file, path),
                 };
                 (Image::from(file), index)
@@ -330,10 +334,31 @@ fn sidecar_index(
 }
 
 fn open_file(path: &Path) -> Result<File, AccessError> {
-    File::open(path).map_err(|source| AccessError::File {
+    let opened = match is_standard_input(path) {
+        true => standard_input(),
+        false => File::open(path),
+    };
+    opened.map_err(|source| AccessError::File {
         name: name(path),
         source,
     })
+}
+
+fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Standard input as a file that is read in places: itself where it is one, at its beginning; else
+/// a copy of what comes to its end, in a nameless file in the temporary folder, which bounds it.
+fn standard_input() -> io::Result<File> {
+    let mut input = sidecore_sys::input::open(Path::new("-"))?;
+    // A pipe has no position.
+    if input.stream_position().is_ok_and(|at| at == 0) {
+        return Ok(input);
+    }
+    let mut copy = nameless(&std::env::temp_dir())?;
+    io::copy(&mut input, &mut copy)?;
+    Ok(copy)
 }
 
 /// The raw bytes of a file or of a URL. Blocks.
@@ -363,6 +388,7 @@ pub fn name(path: &Path) -> String {
         Some(Ok(location)) => location.to_string(),
         // An invalid URL is refused with a message of its own, which leaves out the query.
         Some(Err(_)) => "the image".into(),
+        None if is_standard_input(path) => "standard input".into(),
         None => path.display().to_string(),
     }
 }
