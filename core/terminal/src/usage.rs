@@ -14,7 +14,7 @@ use std::io;
 /// command line's, without the program's name; `root` is the parser.
 fn refusal(error: &clap::Error, root: &Command, words: &[String]) -> String {
     let text = one_line(&error.to_string());
-    let hint = forgotten_output(error, root, words);
+    let hint = forgotten_option(error, root, words);
     let (command, _) = meant(root, words);
     format!("{text}{hint}; see `{command} --help`")
 }
@@ -99,21 +99,38 @@ fn meant<'c>(root: &'c Command, words: &[String]) -> (String, &'c Command) {
     (name, here)
 }
 
-/// The option that lacks where a second file was given as `cp` takes it, and the command's output
-/// is an option; else nothing.
-fn forgotten_output(error: &clap::Error, root: &Command, words: &[String]) -> String {
+/// The option that lacks where a file was given without one: the output, as `cp` takes it, or an
+/// input that the command requires; else nothing.
+fn forgotten_option(error: &clap::Error, root: &Command, words: &[String]) -> String {
     let Some(ContextValue::String(file)) = error.get(ContextKind::InvalidArg) else {
         return String::new();
     };
+    if error.kind() != ErrorKind::UnknownArgument || file.starts_with('-') {
+        return String::new();
+    }
+    let file = printable(file);
     let is_output = |word: &String| word.starts_with("-o") || word.starts_with("--output");
     let (_, command) = meant(root, words);
     let mut options = command.get_arguments();
     let has_output = options.any(|it| it.get_id() == "output" && it.get_short() == Some('o'));
-    let is_file = error.kind() == ErrorKind::UnknownArgument && !file.starts_with('-');
-    match is_file && has_output && !words.iter().any(is_output) {
-        true => format!("; the output is `-o {}`", printable(file)),
-        false => String::new(),
+    if has_output && !words.iter().any(is_output) {
+        return format!("; the output is `-o {file}`");
     }
+    let is_given = |name: &str| {
+        let mut rests = words
+            .iter()
+            .filter_map(|word| word.strip_prefix("--")?.strip_prefix(name));
+        rests.any(|rest| rest.is_empty() || rest.starts_with('='))
+    };
+    let inputs = command.get_arguments().filter(|it| it.is_required_set());
+    let mut inputs = inputs.filter(|it| {
+        let names = it.get_value_names().unwrap_or_default();
+        names.iter().any(|name| name.as_str().starts_with("FILE"))
+    });
+    let lacking = inputs.find_map(|it| it.get_long().filter(|name| !is_given(name)));
+    lacking.map_or_else(String::new, |name| {
+        format!("; it is given as `--{name} {file}`")
+    })
 }
 
 #[cfg(test)]
@@ -129,7 +146,9 @@ mod tests {
             .arg(output.required(true))
             .arg(format.value_parser(["zstd", "lz4"]));
         let core = Arg::new("core").long("core");
+        let msa = Arg::new("msa").long("msa").value_name("FILE|FOLDER");
         Command::new("sidecore")
+            .subcommand(Command::new("search").arg(msa.required(true)))
             .subcommand(Command::new("block").subcommand(pack))
             .subcommand(Command::new("verify").arg(Arg::new("image")))
             .subcommand(Command::new("tlb").arg(core.value_parser(value_parser!(usize))))
@@ -157,6 +176,19 @@ mod tests {
         assert!(number.contains("it is no whole number; see"), "{number}");
         let other = said("sidecore --nonsense");
         assert!(other.ends_with("see `sidecore --help`"), "{other}");
+    }
+
+    #[test]
+    fn a_bare_file_leads_to_the_option_of_the_input() {
+        let hint = "; it is given as `--msa a.fa`";
+        assert!(said("sidecore search a.fa").contains(hint));
+        for line in [
+            "sidecore search --msa b a.fa",
+            "sidecore search --msa=b a.fa",
+            "sidecore verify b a.fa",
+        ] {
+            assert!(!said(line).contains("it is given"), "{line}");
+        }
     }
 
     #[test]
