@@ -189,10 +189,9 @@ const HEARING_TRIES: u32 = 10;
 const HEARING_PAUSE: Duration = Duration::from_millis(20);
 /// Environment variables that are paths and that a server reads at any time: those of its own
 /// records, and of keys and authorities, which are read again before they expire.
-const PATHS: [&str; 15] = [
+const PATHS: [&str; 14] = [
     "SIDECORE_SERVERS_DIR",
     "SIDECORE_STATE_DIR",
-    "XDG_RUNTIME_DIR",
     "XDG_CONFIG_HOME",
     "TMPDIR",
     "HOME",

@@ -26,6 +26,7 @@ use super::loopdev;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sidecore_sys::folder::{Folder, FolderError};
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -158,8 +159,8 @@ impl StateDir {
             std::path::absolute(&path).unwrap_or_else(|_| PathBuf::from(path))
         } else if rustix::process::geteuid().is_root() {
             PathBuf::from("/run/sidecore/block")
-        } else if let Some(path) = std::env::var_os("XDG_RUNTIME_DIR") {
-            PathBuf::from(path).join("sidecore/block")
+        } else if let Some(path) = session_folder(std::env::var_os("XDG_RUNTIME_DIR")) {
+            path.join("sidecore/block")
         } else {
             let user = rustix::process::geteuid().as_raw();
             std::env::temp_dir().join(format!("sidecore-{user}/block"))
@@ -477,6 +478,12 @@ fn remove(path: &Path) {
 const LOG_BYTES_MAX: u64 = 4 << 20;
 /// Most servers on one machine.
 pub(crate) const SERVERS_MAX: usize = 4096;
+
+/// The folder that the session gave its user. The specification has relative paths ignored: two
+/// commands in different folders would not find the same state.
+fn session_folder(given: Option<OsString>) -> Option<PathBuf> {
+    given.map(PathBuf::from).filter(|path| path.is_absolute())
+}
 
 #[cfg(test)]
 mod tests;

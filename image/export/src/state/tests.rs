@@ -104,3 +104,17 @@ fn what_is_not_ours_stays() {
     }
     assert!(!state.path.join("0").exists());
 }
+
+/// Set and empty, as some service managers and cron leave it.
+#[test]
+fn a_relative_folder_of_the_session_is_none() {
+    for (given, found) in [
+        (None, None),
+        (Some(""), None),
+        (Some("run"), None),
+        (Some("/run/user/7"), Some("/run/user/7")),
+    ] {
+        let folder = session_folder(given.map(OsString::from));
+        assert_eq!(folder, found.map(PathBuf::from), "{given:?}");
+    }
+}
