@@ -236,7 +236,14 @@ fn it_serves_shows_itself_and_ends_in_order() {
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success());
-        for words in ["engines: 1,", "ENGINE", "STALLS", "WIDTHS", "clients: 1 "] {
+        for words in [
+            "before sleeping",
+            "engines: 1,",
+            "ENGINE",
+            "STALLS",
+            "ENGINES A LOOP",
+            "clients: 1 ",
+        ] {
             assert!(text.contains(words), "{words} is not in {text}");
         }
         assert!(!text.contains('\x1b'), "{text}");

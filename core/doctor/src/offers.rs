@@ -21,7 +21,7 @@ pub(super) fn ask(built: Built) -> Vec<Offer> {
         capability(
             "real-time priority",
             (CAP_SYS_NICE, "cap_sys_nice"),
-            "the daemon's heart, so that a busy machine does not look like a dead daemon",
+            "the daemon's heartbeat: without it a busy machine may look like a dead daemon",
         ),
         counting(),
     ]);

@@ -11,7 +11,7 @@ use sidecore_daemon::{Daemon, DaemonOptions, EngineState};
 use std::time::{Duration, Instant};
 
 #[test]
-fn an_idle_daemon_sleeps_but_for_its_heart() {
+fn an_idle_daemon_sleeps_but_for_its_heartbeat() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(DaemonOptions {
         socket: folder.path().join("daemon.sock"),

@@ -65,7 +65,7 @@ pub enum ClientError {
     #[error("the answer of the daemon makes no sense; use the same release for both sides")]
     Nonsense,
     /// No such kernel in this client's registry.
-    #[error("there is no kernel `{name}`")]
+    #[error("there is no kernel `{name}`; `sidecore offload kernels` lists those of a daemon")]
     UnknownKernel {
         /// The name.
         name: String,

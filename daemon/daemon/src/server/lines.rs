@@ -27,7 +27,7 @@ impl Status {
         let is_busy = |it: &&super::status::EngineStatus| it.state == EngineState::Busy;
         vec![
             format!(
-                "sidecore daemon {} at {}, up {}, grace {} ms",
+                "sidecore daemon {} at {}, up {}, polls {} ms before sleeping",
                 self.pid,
                 printable(&self.socket),
                 duration(self.uptime_ms),
@@ -145,7 +145,7 @@ fn users(status: &Status) -> Table {
         Column::right("USER"),
         Column::right("SEGMENTS").rank(2),
         Column::right("MEMORY MiB"),
-        Column::right("AT MOST").rank(1),
+        Column::right("LIMIT MiB").rank(1),
     ]);
     for user in &status.users {
         table.row([
@@ -171,7 +171,7 @@ fn clients(status: &Status) -> Table {
         Column::right("FAILED").rank(3),
         Column::right("BUSY ms").rank(5),
         Column::right("ARENA MiB").rank(6),
-        Column::left("WIDTHS").rank(7),
+        Column::left("ENGINES A LOOP").rank(7),
     ]);
     for client in &status.clients {
         // 0: of another PID namespace.
