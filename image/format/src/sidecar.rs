@@ -1,6 +1,5 @@
 //! The sidecar index (`.sidx`): a separate file next to a zstd file without an index of its own.
 //!
-//! Why here: `zstd` and pzstd write files of many frames and no seek table. One walk finds the
 //! Why here: `zstd` and pzstd write files of many frames without a seek table. One walk finds the
 //! beginnings of the frames; the sidecar file stores them, and the zstd file stays unchanged.
 //! Must stay true: the index is valid only for the file from which it was made. The file's size and
