@@ -508,7 +508,10 @@ fn workflows_call_scripts_and_have_few_rights() {
         let script = &files()["scripts/release"];
         assert!(script.contains(&format!("\n  {artefact}) ")), "{artefact}");
     }
-    assert!(files()[".github/workflows/ci.yml"].contains(".ci/run"));
+    let ci = &files()[".github/workflows/ci.yml"];
+    for called in [".ci/run", "scripts/check-ui", "scripts/check-ui --day"] {
+        assert!(ci.contains(&format!("{called}\n")), "{called}");
+    }
     match Command::new("actionlint").current_dir(root()).output() {
         Ok(output) => succeeded(&output),
         Err(_) => eprintln!("actionlint is missing: workflows are not checked (docs/release.md)"),
