@@ -1,12 +1,13 @@
-//! A long-running command in the list of servers, at an endpoint for metrics, and with its service
-//! manager; and option `--server-uid`: users whose servers the attaching commands trust.
+//! A long-running command in the list of servers, at an endpoint for metrics, at a collector that
+//! the environment names, and with its service manager; and option `--server-uid`: users whose
+//! servers the attaching commands trust.
 //!
-//! Why here: images, the daemon and the stack offer the same three. Must stay true: only an address
-//! that the user gave and that cannot be used ends a command.
+//! Why here: images, the daemon and the stack offer the same. Must stay true: only an address that
+//! the user gave and that cannot be used ends a command.
 
 use anyhow::Result;
 use sidecore_attach::Trust;
-use sidecore_status::{Address, Endpoint, Managed, Publisher, Status};
+use sidecore_status::{Address, Endpoint, Managed, Publisher, Push, Status};
 use std::sync::Arc;
 
 /// The option for metrics.
@@ -23,6 +24,7 @@ pub(crate) struct Live {
     // Dropped first: the service manager hears of the end before others do.
     _managed: Option<Managed>,
     _endpoint: Option<Endpoint>,
+    _push: Option<Push>,
     _published: Publisher,
 }
 
@@ -37,6 +39,7 @@ impl MetricsArgs {
         }
         Ok(Live {
             _endpoint: endpoint,
+            _push: Push::by_environment(status),
             _published: Publisher::of(status),
             _managed: in_foreground.then(|| Managed::ready(status)),
         })

@@ -11,10 +11,12 @@ use sidecore_daemon::client::{Args, Client, ClientOptions};
 use sidecore_status::metrics::strict;
 use sidecore_status::{Kind, Server, Servers};
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 /// A folder with an image of 1 MiB and a folder of servers of its own.
 struct Place {
@@ -165,6 +167,69 @@ fn a_served_image_is_listed_with_its_figures_until_it_ends() {
     server.end();
     assert_eq!(place.servers(), []);
     assert!(!place.path("m.sock").exists());
+}
+
+/// The bytes that were read, as a collector gets them.
+fn pushed_bytes(body: &Value) -> Option<u64> {
+    let metrics = &body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
+    let mut metrics = metrics.as_array()?.iter();
+    let read = metrics.find(|it| it["name"] == "sidecore_image_read_bytes")?;
+    read["sum"]["dataPoints"][0]["asInt"].as_str()?.parse().ok()
+}
+
+/// The first request of one that has read `bytes`, at a collector that answers all.
+fn collected(listener: TcpListener, bytes: u64) -> (String, Value) {
+    let (sender, requests) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut text) = (stream.unwrap(), String::new());
+            let mut piece = [0; 4096];
+            // The end of the lists that all is in.
+            while !text.ends_with("]}]}") {
+                let read = stream.read(&mut piece).unwrap();
+                assert!(read > 0, "it ends early: {text}");
+                text += std::str::from_utf8(&piece[..read]).unwrap();
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{}").unwrap();
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            let body: Value = serde_json::from_str(body).unwrap();
+            if sender.send((head.to_owned(), body)).is_err() {
+                return;
+            }
+        }
+    });
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let (head, body) = requests.recv_timeout(left).expect("a request in a minute");
+        if pushed_bytes(&body) >= Some(bytes) {
+            return (head, body);
+        }
+    }
+}
+
+#[test]
+fn metrics_are_pushed_where_the_environment_names_a_collector() {
+    let place = Place::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut command = place.command("block serve disk.img --nbd unix:a.sock");
+    command
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "key=of%20ours")
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "100")
+        .env("OTEL_SERVICE_NAME", "disks");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    until_it_says(&mut child, "ready\n");
+    let mut server = Running(child);
+    let uri = format!("nbd+unix:///?socket={}", place.text("a.sock"));
+    assert!(tool("nbdcopy", &[&uri, "null:"]).status.success());
+    let (head, body) = collected(listener, 1 << 20);
+    assert!(head.starts_with("POST /v1/metrics "), "{head}");
+    assert!(head.ends_with("\r\nkey: of ours"), "{head}");
+    let name = &body["resourceMetrics"][0]["resource"]["attributes"][0];
+    assert_eq!(name["value"]["stringValue"], "disks");
+    server.end();
 }
 
 #[test]

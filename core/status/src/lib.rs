@@ -6,8 +6,9 @@
 //! - [`Servers`]: the reader's side: the folder, and the list of the servers in it;
 //! - [`Endpoint`]: the same counters for Prometheus, over HTTP (`http`) as OpenMetrics
 //!   ([`metrics`]);
+//! - [`Push`]: the same counters for an OpenTelemetry collector that the environment names;
 //! - [`Managed`]: a server that a service manager starts: ready, alive, stopping;
-//! - `service`: bounded clients of a listener on one thread; `lines`: the protocol on it;
+//! - `service`: bounded clients of a listener on one thread;
 //! - `place`: the folders, reached by descriptors.
 //!
 //! Why here: images, the daemon, the stack and searches are products that do not know one another,
@@ -16,9 +17,9 @@
 
 mod endpoint;
 mod http;
-mod lines;
 mod manager;
 pub mod metrics;
+mod otlp;
 mod place;
 mod publisher;
 mod reader;
@@ -27,6 +28,7 @@ mod status;
 
 pub use endpoint::{Address, Endpoint, EndpointError};
 pub use manager::Managed;
+pub use otlp::Push;
 pub use place::Servers;
 pub use publisher::Publisher;
 pub use reader::{Server, Whose, act, list};

@@ -16,10 +16,28 @@ pub struct Managed {
     stop: Arc<Stop>,
 }
 
+/// The end of a thread that works at intervals.
 #[derive(Debug, Default)]
-struct Stop {
+pub(crate) struct Stop {
     is_over: Mutex<bool>,
     changed: Condvar,
+}
+
+impl Stop {
+    /// Ends it, at its next wait at the latest.
+    pub(crate) fn end(&self) {
+        // Under the lock, so that the thread cannot miss it between its look and its wait.
+        *self.is_over.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until this time; true as soon as the end has come.
+    pub(crate) fn comes_before(&self, next: Instant) -> bool {
+        let mut is_over = self.is_over.lock();
+        // After a spurious wake-up the wait goes on to the same time.
+        while !*is_over && !self.changed.wait_until(&mut is_over, next).timed_out() {}
+        *is_over
+    }
 }
 
 impl Managed {
@@ -48,9 +66,7 @@ impl Managed {
 
 impl Drop for Managed {
     fn drop(&mut self) {
-        // Under the lock, so that the thread cannot miss it between its look and its wait.
-        *self.stop.is_over.lock() = true;
-        self.stop.changed.notify_all();
+        self.stop.end();
         notify(&[NotifyState::Stopping]);
     }
 }
@@ -62,14 +78,7 @@ fn be_alive(status: &Status, stop: &Stop, every: Duration) {
         if status.is_well() {
             notify(&[NotifyState::Watchdog]);
         }
-        let mut is_over = stop.is_over.lock();
-        // After a spurious wake-up the wait goes on to the same time.
-        while !*is_over {
-            if stop.changed.wait_until(&mut is_over, next).timed_out() {
-                break;
-            }
-        }
-        if *is_over {
+        if stop.comes_before(next) {
             return;
         }
         next = Instant::now() + every;

@@ -1,4 +1,4 @@
-//! Metrics as OpenMetrics text, by the library of Prometheus' authors.
+//! Metrics as OpenMetrics text, by the library of Prometheus' authors, and as OTLP has them.
 //!
 //! Why here: the products have tables of what they count; one place writes the format. Must stay
 //! true: a name has the prefix `sidecore_` and ends in its unit; a family without samples is left
@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 pub use prometheus_client::registry::Unit;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -84,9 +84,70 @@ impl Metric {
         self.samples.push(Sample { labels, value });
         self
     }
+
+    /// The family as OTLP has it in JSON, with the times of the server's start and of now in
+    /// nanoseconds; none without samples.
+    pub(crate) fn otlp(&self, (started_ns, now_ns): (u64, u64)) -> Option<Value> {
+        let samples = self.samples.iter();
+        let points: Vec<Value> = samples.map(|it| it.otlp(started_ns, now_ns)).collect();
+        if points.is_empty() {
+            return None;
+        }
+        let (name, unit) = match &self.unit {
+            Some(unit) => (
+                format!("sidecore_{}_{}", self.name, unit.as_str()),
+                symbol(unit),
+            ),
+            // UCUM's sign for a plain number.
+            None => (format!("sidecore_{}", self.name), "1"),
+        };
+        let (kind, data) = match self.is_counter {
+            // 2: cumulative, so that a push that fails loses nothing.
+            true => (
+                "sum",
+                json!({"aggregationTemporality": 2, "isMonotonic": true, "dataPoints": points}),
+            ),
+            false => ("gauge", json!({"dataPoints": points})),
+        };
+        Some(json!({"name": name, "description": self.help, "unit": unit, kind: data}))
+    }
+}
+
+/// An attribute with a text, as OTLP has it in JSON.
+pub(crate) fn attribute(key: &str, text: &str) -> Value {
+    json!({"key": key, "value": {"stringValue": text}})
+}
+
+/// The unit's sign in UCUM.
+fn symbol(unit: &Unit) -> &str {
+    match unit {
+        Unit::Bytes => "By",
+        Unit::Seconds => "s",
+        Unit::Ratios => "1",
+        other => other.as_str(),
+    }
 }
 
 impl Sample {
+    fn otlp(&self, started_ns: u64, now_ns: u64) -> Value {
+        let labels = self.labels.iter();
+        let attributes: Vec<Value> = labels.map(|(key, text)| attribute(key, text)).collect();
+        let (kind, value) = match self.value {
+            // Whole numbers of 64 bits are texts in this encoding.
+            Number::Whole(whole) => match i64::try_from(whole) {
+                Ok(whole) => ("asInt", json!(whole.to_string())),
+                Err(_) => ("asDouble", json!(whole as f64)),
+            },
+            Number::Real(real) => ("asDouble", json!(real)),
+        };
+        json!({
+            "attributes": attributes,
+            "startTimeUnixNano": started_ns.to_string(),
+            "timeUnixNano": now_ns.to_string(),
+            kind: value,
+        })
+    }
+
     fn encode(&self, is_counter: bool, encoder: MetricEncoder<'_>) -> fmt::Result {
         match (is_counter, self.value) {
             (true, Number::Whole(value)) => ConstCounter::new(value).encode(encoder),
@@ -145,7 +206,6 @@ mod tests {
 
     use super::strict::parse;
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn names_units_and_labels_are_as_the_format_wants_them() {

@@ -1,19 +1,19 @@
-//! A server's side: its socket in the folder of the user's servers.
+//! A server's side: its socket in the folder of the user's servers, and the protocol there: one
+//! line of JSON in, one line of JSON out.
 //!
 //! Must stay true: a server that cannot publish itself serves all the same. The socket gets its
 //! name only when it accepts connections, so that a reader takes a socket that refuses them for a
-//! dead server's. Any thread.
+//! dead server's. Any bytes of a client have an answer or an end. Any thread.
 
-use crate::lines::Lines;
 use crate::place::{Servers, servers_of_this_user};
-use crate::service::Service;
+use crate::service::{Dialect, Service, Step};
 use crate::{Kind, Status};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use sidecore_sys::folder::Folder;
 use std::ffi::OsString;
 use std::io;
@@ -135,9 +135,91 @@ fn take_name(folder: &Folder, hidden: &OsString, kind: Kind) -> io::Result<OsStr
     Err(Errno::EXIST.into())
 }
 
+/// Answers for one status.
+struct Lines(Arc<Status>);
+
+impl Dialect for Lines {
+    fn step(&self, input: &[u8]) -> Step {
+        let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
+            // A client that never ends its line must not fill the memory.
+            return match input.len() > LINE_BYTES_MAX {
+                true => Step::Close,
+                false => Step::More,
+            };
+        };
+        // Text that is no JSON becomes null, which has no `op`.
+        let request = serde_json::from_slice::<Value>(&input[..end]).unwrap_or_default();
+        let answer = match request["op"].as_str() {
+            Some("status") => self.0.value(),
+            Some("metrics") => {
+                // Many lines: the end of the connection is the end of the text.
+                let bytes = self.0.metrics().into_bytes();
+                let (used, last) = (end + 1, true);
+                return Step::Answer { used, bytes, last };
+            }
+            Some("act") => self.0.act(&request),
+            _ => json!({"error": "unknown request; ask {\"op\":\"status\"}"}),
+        };
+        let mut bytes = answer.to_string().into_bytes();
+        bytes.push(b'\n');
+        Step::Answer {
+            used: end + 1,
+            bytes,
+            last: false,
+        }
+    }
+}
+
 /// The number of the next server of this process.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// Names that are tried.
 const NAMES_MAX: usize = 1000;
 /// Clients that wait to be accepted.
 const BACKLOG: i32 = 64;
+/// The longest line of a client.
+const LINE_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn step(input: &[u8]) -> Step {
+        Lines(Status::new(
+            Kind::Daemon,
+            "a\nb",
+            || json!({"jobs_total": 2}),
+        ))
+        .step(input)
+    }
+
+    #[test]
+    fn a_line_gets_a_line() {
+        let Step::Answer { used, bytes, last } = step(b"{\"op\":\"status\"}\nmore") else {
+            panic!("no answer");
+        };
+        assert_eq!((used, last), (16, false));
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&value["jobs_total"], &value["name"]),
+            (&json!(2), &json!("a\nb"))
+        );
+        assert!(matches!(step(b"{\"op\":"), Step::More));
+        assert!(matches!(step(&[b'x'; LINE_BYTES_MAX + 1]), Step::Close));
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_has_an_answer(mut line in prop::collection::vec(any::<u8>(), 0..200)) {
+            line.retain(|&byte| byte != b'\n');
+            line.push(b'\n');
+            let Step::Answer { used, bytes, .. } = step(&line) else {
+                panic!("no answer")
+            };
+            prop_assert_eq!(used, line.len());
+            prop_assert_eq!(bytes.last(), Some(&b'\n'));
+        }
+    }
+}

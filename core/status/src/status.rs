@@ -136,6 +136,16 @@ impl Status {
     /// All metrics, as OpenMetrics text.
     #[must_use]
     pub fn metrics(&self) -> String {
+        metrics::text(self.families())
+    }
+
+    /// The time of the server's start, in seconds since 1970.
+    pub(crate) fn started_unix_s(&self) -> u64 {
+        self.started_unix_s
+    }
+
+    /// All metrics, as of now.
+    pub(crate) fn families(&self) -> Vec<Metric> {
         let fields = (self.fields.lock())();
         let started = json!(self.started_unix_s);
         let mut all = vec![
@@ -149,7 +159,7 @@ impl Status {
         if let Some(metrics) = *self.metrics.lock() {
             all.extend(metrics(&fields));
         }
-        metrics::text(all)
+        all
     }
 
     /// All fields, as of now.
