@@ -45,10 +45,14 @@ impl Cause {
 
     /// A capability (capabilities(7)) that the process does not have.
     pub(super) fn no_capability(names: &str) -> Self {
-        Self::new(
-            DENIED,
-            format!("run as root, or `setcap {names}+ep` on the program's file"),
-        )
+        let remedy = match names {
+            // On the program's file it would make every user root.
+            "cap_sys_admin" => {
+                "run as root; `block mount --rootless` and `block serve` do without it".into()
+            }
+            _ => format!("run as root, or `setcap {names}+ep` on the program's file"),
+        };
+        Self::new(DENIED, remedy)
     }
 }
 
@@ -74,15 +78,24 @@ fn permission(path: &str, uid: u32) -> String {
             let join = format!("usermod -aG {group} USER, then log in again");
             format!("join the group {group} ({join}), or run as root")
         }
-        _ => {
-            let name = path.strip_prefix("/dev/").unwrap_or(path);
-            let kernel = name.rsplit('/').next().unwrap_or(name);
-            format!(
-                "run as root; or for all users a rule of udev: KERNEL==\"{kernel}\", MODE=\"0666\""
-            )
-        }
+        _ => as_root(path),
     }
 }
+
+/// Remedy for a device that is root's.
+fn as_root(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match FOR_ALL.contains(&name) {
+        true => format!(
+            "run as root; or for all users a rule of udev: KERNEL==\"{name}\", MODE=\"0666\""
+        ),
+        false => "run as root".into(),
+    }
+}
+
+/// Devices that distributions open to all users. Others, once open, would give disks of the
+/// machine away.
+const FOR_ALL: [&str; 2] = ["fuse", "tun"];
 
 /// The name of a group in the text of /etc/group.
 fn group_name(text: &str, gid: u32) -> Option<String> {
@@ -287,6 +300,23 @@ mod tests {
             assert_eq!(cause.name, "permission denied");
             assert!(!cause.remedy.expect("a remedy").contains("modprobe"));
         }
+    }
+
+    #[test]
+    fn no_remedy_gives_the_machine_away() {
+        for (path, is_open) in [
+            ("/dev/fuse", true),
+            ("/dev/net/tun", true),
+            ("/dev/loop-control", false),
+            ("/dev/nbd0", false),
+        ] {
+            let remedy = as_root(path);
+            assert!(remedy.starts_with("run as root"), "{remedy}");
+            assert_eq!(remedy.contains("0666"), is_open, "{path}: {remedy}");
+        }
+        let remedy = |names| Cause::no_capability(names).remedy.expect("a remedy");
+        assert!(!remedy("cap_sys_admin").contains("setcap"));
+        assert!(remedy("cap_sys_nice").contains("setcap cap_sys_nice+ep"));
     }
 
     #[test]
