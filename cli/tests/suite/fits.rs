@@ -218,6 +218,9 @@ fn tables_facts_and_errors_fit() {
         "phylo models --msa made.phy --free-rates-max 2",
         "phylo compare made.nwk made.nwk",
         "phylo search --msa made.phy --model JC --starts 1 --prefix fits --redo",
+        "phylo species two.nwk",
+        "phylo consensus two.nwk",
+        "phylo ancestors --msa made.phy --tree made.nwk --model JC",
         "phylo bench kernels --quick",
         "papers --list --state fits-kept",
         "spe run -- sleep 0.3",
@@ -227,6 +230,9 @@ fn tables_facts_and_errors_fit() {
         "block pack raw.bin -o x.img --frame 12XB",
         "block pack raw.bin -o x.img --format zsdt",
         "block mount - mnt",
+        "block ls made.img nothing",
+        "phylo search made.phy",
+        "phylo consensus two.nwk -o - --json",
         "block pack raw.bin fits.img",
         "net status --socket no-such-socket",
         "offload bench --only no-such-part",
@@ -264,6 +270,24 @@ fn progress_fits() {
             fits(folder.path(), line);
         }
     }
+}
+
+/// A name takes most of a line.
+#[test]
+fn live_servers_and_recordings_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("{}.img", "a-long-name-".repeat(5));
+    std::fs::write(folder.path().join(&name), [7; 300_000]).unwrap();
+    let served = ["block", "serve", name.as_str(), "--nbd", "unix:s"];
+    let words = [&served[..], &["--trace-events", "events.json"]].concat();
+    let mut server = Terminal::start(folder.path(), &words, (24, 80));
+    server.until("ready");
+    for line in ["block list", "block status", "block status unix:s"] {
+        fits(folder.path(), line);
+    }
+    kill_process(server.program(), Signal::TERM).unwrap();
+    server.end();
+    fits(folder.path(), "trace summary events.json");
 }
 
 #[test]
