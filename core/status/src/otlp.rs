@@ -403,7 +403,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let header = ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=7");
-        let target = of(&[(ENDPOINT, &url), header]).unwrap().unwrap();
+        let target = of(&[(ENDPOINT, url.as_str()), header]).unwrap().unwrap();
         let stop = Stop::default();
         std::thread::scope(|scope| {
             scope.spawn(|| target.push_until(&status(), &stop));
@@ -435,7 +435,7 @@ mod tests {
     fn a_collector_that_fails_is_an_error_in_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let mut target = of(&[(ENDPOINT, &url)]).unwrap().unwrap();
+        let mut target = of(&[(ENDPOINT, url.as_str())]).unwrap().unwrap();
         let long = [b"HTTP/1.1 200 OK\r\nA: ", &[b'a'; HEAD_BYTES_MAX][..]].concat();
         for (answer, wanted) in [
             (&b"HTTP/1.1 503 Busy\r\n\r\n"[..], "status 503"),
