@@ -232,6 +232,7 @@ fn tables_facts_and_errors_fit() {
         "block mount - mnt",
         "block ls made.img nothing",
         "phylo search made.phy",
+        "status",
         "phylo consensus two.nwk -o - --json",
         "block pack raw.bin fits.img",
         "net status --socket no-such-socket",

@@ -140,6 +140,12 @@ fn an_image_comes_by_standard_input() {
             "{words}"
         );
     }
+    // The folder of the output is there, or named.
+    let said = refusal(at, "block pack tree -o nowhere/a.img");
+    assert!(
+        said.contains("in nowhere: ") && said.contains("make that directory"),
+        "{said}"
+    );
     // What was cut short on its way is no image.
     let short = by("head -c 100 a.img | SIDECORE block info -");
     assert_eq!(short.status.code(), Some(2));

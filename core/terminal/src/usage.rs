@@ -14,7 +14,7 @@ use std::io;
 /// command line's, without the program's name; `root` is the parser.
 fn refusal(error: &clap::Error, root: &Command, words: &[String]) -> String {
     let text = one_line(&error.to_string());
-    let hint = forgotten_option(error, root, words);
+    let hint = forgotten_option(error, root, words) + &forgotten_group(error, root);
     let (command, _) = meant(root, words);
     format!("{text}{hint}; see `{command} --help`")
 }
@@ -133,6 +133,20 @@ fn forgotten_option(error: &clap::Error, root: &Command, words: &[String]) -> St
     })
 }
 
+/// The commands with the name that was typed, where the group that they are in was left out.
+fn forgotten_group(error: &clap::Error, root: &Command) -> String {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return String::new();
+    };
+    let groups = root.get_subcommands();
+    let groups = groups.filter(|group| group.find_subcommand(name).is_some());
+    let found = groups.map(|group| format!("`{} {} {name}`", root.get_name(), group.get_name()));
+    match &*found.collect::<Vec<_>>() {
+        [] => String::new(),
+        found => format!("; it is {}", found.join(" or ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,6 +203,13 @@ mod tests {
         ] {
             assert!(!said(line).contains("it is given"), "{line}");
         }
+    }
+
+    #[test]
+    fn a_command_without_its_group_leads_to_it() {
+        let hint = "; it is `sidecore block pack`; see";
+        assert!(said("sidecore pack a").contains(hint));
+        assert!(!said("sidecore pick a").contains("it is"));
     }
 
     #[test]

@@ -80,6 +80,15 @@ impl FromStr for Kind {
     }
 }
 
+/// The way out where a directory takes no scratch file.
+fn other_place(source: &io::Error) -> &'static str {
+    match source.kind() {
+        // It is the output's, unless TMPDIR names one.
+        io::ErrorKind::NotFound => "make that directory, or name another one with -o or TMPDIR",
+        _ => "name another directory with TMPDIR",
+    }
+}
+
 /// Reasons why no file system could be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -94,8 +103,9 @@ pub enum InnerError {
     },
     /// There is no space for the file system.
     #[error(
-        "cannot make a scratch file in {}: {source}; name another directory with TMPDIR",
-        path.display()
+        "cannot make a scratch file in {}: {source}; {}",
+        path.display(),
+        other_place(source)
     )]
     Scratch {
         /// The scratch directory.
@@ -131,7 +141,7 @@ pub enum InnerError {
     },
     /// A file was replaced or shortened.
     #[error(
-        "{} became shorter, or another file, while it was packed; pack again when nobody writes to \
+        "{} became shorter, or another file, while it was packed; pack again when nothing writes to \
          it, or a snapshot",
         path.display()
     )]
