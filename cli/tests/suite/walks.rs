@@ -1,6 +1,6 @@
 //! Three walks as a new user would take them: an operator with a large image, a biologist with an
 //! alignment, a network engineer with an unchanged program. Each follows a page of docs/users, on
-//! files of its own.
+//! files of its own. Before them come the pages that the README leads to.
 //!
 //! Why here: the sessions of the pages run where the program was built, on the pages' own data,
 //! with everything installed. A walk has the program alone on its `PATH` next to the basic tools of
@@ -118,6 +118,46 @@ fn a_network_engineer_with_an_unchanged_program() {
             "net run --loopback",
         ],
     });
+}
+
+/// The pages of five minutes, with the program alone next to what their texts name.
+#[test]
+fn newcomers_at_the_pages_that_the_readme_leads_to() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    for walk in [
+        Walk {
+            page: "docs/start/images.md",
+            programs: &["fusermount3", "diff", "nbdinfo"],
+            own: "true",
+            instead: &[],
+            through: &["block mount --rootless", "block verify", "block serve"],
+        },
+        Walk {
+            page: "docs/start/trees.md",
+            programs: &[],
+            own: ALIGNMENT,
+            instead: &["sidecore phylo simulate"],
+            through: &["phylo search --msa a.phy", "phylo draw"],
+        },
+        Walk {
+            page: "docs/start/sockets.md",
+            programs: &["python3", "curl"],
+            own: "mkdir site; head -c 3000000 /dev/urandom > site/large",
+            instead: &[],
+            through: &["net up net.toml", "net run -- python3", "net status"],
+        },
+        Walk {
+            page: "docs/start/engines.md",
+            programs: &[],
+            own: "true",
+            instead: &[],
+            through: &["daemon --socket", "offload call xxh3"],
+        },
+    ] {
+        assert!(readme.contains(walk.page), "{}", walk.page);
+        take(&walk);
+    }
 }
 
 /// The commands of the sessions of a page's section, block by block.
