@@ -141,8 +141,8 @@ pub enum InnerError {
     },
     /// A file was replaced or shortened.
     #[error(
-        "{} became shorter, or another file, while it was packed; pack again when nothing writes to \
-         it, or a snapshot",
+        "{} became shorter, or another file, while it was packed; pack again when nothing writes \
+         to it, or a snapshot",
         path.display()
     )]
     Changed {
