@@ -12,7 +12,7 @@ mod seeds;
 pub use seeds::{KINDS, Kind, seeds};
 
 use sidecore_phylo::analysis::plan::{Bootstraps, Goal};
-use sidecore_phylo::bootstrap::convergence;
+use sidecore_phylo::bootstrap;
 use sidecore_phylo::compare::compare;
 use sidecore_phylo::io::checkpoint::{Settings, line_of, replay};
 use sidecore_phylo::io::partitions as partition_files;
@@ -189,7 +189,7 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         starts: 2,
         bootstraps: Bootstraps::UntilConverged,
         chain: 10,
-        convergence: convergence::Options::default(),
+        convergence: bootstrap::Options::default(),
     };
     let _ = replay(bytes, &settings, goal);
     let Ok(text) = std::str::from_utf8(bytes) else {

@@ -11,7 +11,7 @@ use sidecore_phylo::analysis::job::Starts;
 use sidecore_phylo::analysis::plan::{Bootstraps, Kind, Ledger, Outcome};
 use sidecore_phylo::analysis::setup::{Request, Setup};
 use sidecore_phylo::analysis::supports::bootstrap_support;
-use sidecore_phylo::bootstrap::convergence;
+use sidecore_phylo::bootstrap;
 use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::io::ranks::farm::{Crew, Lead};
 use sidecore_phylo::io::run::alone;
@@ -168,7 +168,7 @@ pub(crate) fn search(
         starts: Some(starts),
         trees: starts_of(start_trees, names)?,
         bootstraps,
-        bootstraps_max: convergence::Options::default().most,
+        bootstraps_max: bootstrap::Options::default().most,
         rapid,
         jackknife: None,
         constraint: constraint.transpose()?,

@@ -29,7 +29,7 @@ use sidecore_phylo::analysis::coordinator::{
 use sidecore_phylo::analysis::job::{Searches, Starts};
 use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Outcome, Piece};
 use sidecore_phylo::analysis::workers::{Event, Job, Watch, Workers};
-use sidecore_phylo::bootstrap::convergence;
+use sidecore_phylo::bootstrap;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::model::{Model, ModelName};
 use sidecore_phylo::msa::Patterns;
@@ -332,7 +332,7 @@ impl Data {
             starts: 0,
             bootstraps: Bootstraps::Exactly(bootstraps),
             chain: 1,
-            convergence: convergence::Options::default(),
+            convergence: bootstrap::Options::default(),
         }));
         let ended = Workers::run(
             &pool,

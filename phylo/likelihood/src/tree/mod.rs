@@ -9,14 +9,12 @@
 mod edit;
 mod factors;
 mod ids;
-mod random;
 mod saved;
 mod topology;
 mod traverse;
 
-pub use edit::{Grafted, Nni, Pruned};
+pub use edit::{Grafted, Nni, Pruned, random_tree};
 pub use ids::{EdgeId, HalfId, NodeId};
-pub use random::random_tree;
 pub use traverse::Walk;
 
 use crate::newick::{Newick, write_label};

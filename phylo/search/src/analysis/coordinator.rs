@@ -10,7 +10,7 @@
 use super::AnalysisError;
 use super::plan::{Kind, Ledger, Next, Outcome, Piece, Stream, seed_of};
 use super::workers::{Event, Order};
-use crate::bootstrap::convergence::{Replicates, Verdict};
+use crate::bootstrap::{Replicates, Verdict};
 use crate::newick::Newick;
 use crate::runner::Runner;
 use sidecore_bare::width::ToUsize;

@@ -10,12 +10,11 @@
 //! its place among the loci alone.
 
 use super::AnalysisError;
-use super::growing::Growing;
-use super::job::{Searches, Starts, no_files};
+use super::job::{Growing, Searches, Starts, no_files};
 use super::plan::{Bootstraps, Goal, Kind, Ledger, Outcome, Piece, Stream, seed_of};
 use super::supports::{AlignmentKind, AlignmentSupport};
 use super::workers::{Job, Watch};
-use crate::bootstrap::convergence;
+use crate::bootstrap;
 use crate::likelihood::PartOptions;
 use crate::model::ModelName;
 use crate::msa::{Alignment, Patterns};
@@ -85,7 +84,7 @@ impl<'l, R> GeneTrees<'l, R> {
             starts: u32::try_from(self.loci.len()).unwrap_or(u32::MAX),
             bootstraps: Bootstraps::Exactly(0),
             chain: 1,
-            convergence: convergence::Options::default(),
+            convergence: bootstrap::Options::default(),
         }
     }
 }

@@ -5,7 +5,6 @@
 //! text, so that a resumed chain sees the same values.
 
 use super::AnalysisError;
-use super::growing::Growing;
 use super::plan::{Kind, Outcome, Piece, Stream, seed_of};
 use super::workers::{Job, Watch};
 use crate::likelihood::{Lengths, Likelihood, Options, Part, PartOptions};
@@ -16,6 +15,7 @@ use crate::random::Random;
 use crate::runner::Runner;
 use crate::search::{self, Start, State, start_tree};
 use crate::tree::Tree;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToUsize;
 use sidecore_offload::task;
@@ -214,10 +214,74 @@ impl<R: Runner + Clone> Searches<R> {
     }
 }
 
+/// The best tree of the searches in progress, for readers that look on, and the number of steps. Any
+/// thread. A ledger knows finished searches alone, and one may take hours. What a search does
+/// depends on nothing here; a step costs a lock that nothing else holds for long, and, at most once
+/// a second, a copy of the tree.
+#[derive(Debug, Default)]
+pub struct Growing(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    steps: u64,
+    best: Option<(f64, Tree)>,
+    kept_ns: u64,
+}
+
+/// The best tree so far.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Best {
+    /// Its log-likelihood.
+    pub log_likelihood: f64,
+    /// The tree.
+    pub newick: String,
+}
+
+impl Growing {
+    /// A search has made a step.
+    pub(super) fn step(&self, kind: Kind, state: &State) {
+        self.see(kind, state.lnl(), state.is_done(), || state.tree().clone());
+    }
+
+    fn see(&self, kind: Kind, lnl: f64, is_done: bool, tree: impl FnOnce() -> Tree) {
+        let mut seen = self.0.lock();
+        seen.steps += 1;
+        // Bootstraps are of other data: their likelihoods do not compare.
+        if kind != Kind::Search || !lnl.is_finite() {
+            return;
+        }
+        let is_better = seen.best.as_ref().is_none_or(|(best, _)| lnl > *best);
+        let now_ns = task::now_ns();
+        let is_due =
+            is_done || seen.best.is_none() || now_ns.saturating_sub(seen.kept_ns) >= KEEP_EVERY_NS;
+        if is_better && is_due {
+            seen.best = Some((lnl, tree()));
+            seen.kept_ns = now_ns;
+        }
+    }
+
+    /// Steps of all searches so far, and the best tree, with the taxa's names.
+    #[must_use]
+    pub fn look(&self, names: &[String]) -> (u64, Option<Best>) {
+        let seen = self.0.lock();
+        let (steps, best) = (seen.steps, seen.best.clone());
+        // The text of a large tree takes milliseconds.
+        drop(seen);
+        let best = best.map(|(log_likelihood, tree)| Best {
+            log_likelihood,
+            newick: tree.to_newick(names).to_string(),
+        });
+        (steps, best)
+    }
+}
+
 /// A model with all its values names no files.
 pub(super) fn no_files(_: &str) -> std::io::Result<String> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
+
+/// Time between two copies of a growing tree.
+const KEEP_EVERY_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests;

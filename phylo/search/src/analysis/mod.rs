@@ -12,7 +12,6 @@
 
 pub mod coordinator;
 pub mod genes;
-pub mod growing;
 pub mod job;
 pub mod plan;
 pub mod report;

@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Next};
-//! use sidecore_phylo::bootstrap::convergence::Options;
+//! use sidecore_phylo::bootstrap::Options;
 //!
 //! let mut ledger = Ledger::new(Goal {
 //!     starts: 1,
@@ -27,7 +27,7 @@
 //! assert_eq!(ledger.take_next(), Next::Piece(search));
 //! ```
 
-use crate::bootstrap::convergence::{Options, Verdict};
+use crate::bootstrap::{Options, Verdict};
 use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToUsize;
 use sidecore_random::{GAMMA, mix};

@@ -219,7 +219,7 @@ impl EvaluationReport {
 mod tests {
     use super::*;
     use crate::analysis::plan::{Bootstraps, Goal};
-    use crate::bootstrap::convergence::Options;
+    use crate::bootstrap::Options;
 
     #[test]
     fn a_report_of_nothing_has_no_best() {

@@ -4,7 +4,7 @@
 
 use super::job::{Searches, Starts};
 use super::plan::{Bootstraps, Goal, Ledger};
-use crate::bootstrap::{CHAIN, convergence};
+use crate::bootstrap::{self, CHAIN};
 use crate::io::partitions;
 use crate::likelihood::{Lengths, PartOptions};
 use crate::msa::Alignment;
@@ -98,9 +98,9 @@ impl Setup {
                 starts,
                 bootstraps: request.bootstraps,
                 chain: if request.rapid { CHAIN } else { 1 },
-                convergence: convergence::Options {
+                convergence: bootstrap::Options {
                     most: request.bootstraps_max,
-                    ..convergence::Options::default()
+                    ..bootstrap::Options::default()
                 },
             },
             seed: request.seed,

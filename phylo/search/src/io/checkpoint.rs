@@ -11,7 +11,7 @@
 use super::{FilesError, io_error};
 use crate::analysis::coordinator::Change;
 use crate::analysis::plan::{Goal, Ledger, Outcome, Piece};
-use crate::bootstrap::convergence::Verdict;
+use crate::bootstrap::Verdict;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToU64;

@@ -2,7 +2,7 @@
 //!
 //! Must stay true: nothing is computed before a reader asks; the search never waits for one.
 
-use crate::analysis::growing::{Best, Growing};
+use crate::analysis::job::{Best, Growing};
 use crate::analysis::plan::Ledger;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -74,7 +74,7 @@ impl Finished {
 mod tests {
     use super::*;
     use crate::analysis::plan::{Bootstraps, Goal, Kind as Task, Next, Outcome};
-    use crate::bootstrap::convergence::Options;
+    use crate::bootstrap::Options;
 
     #[test]
     fn a_status_has_the_best_tree_so_far() {

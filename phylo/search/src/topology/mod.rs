@@ -28,7 +28,6 @@
 //! ```
 
 mod likelihoods;
-mod normal;
 mod rell;
 mod unbiased;
 
@@ -302,6 +301,7 @@ const VALUES_MAX: usize = 20_000_000;
 
 #[cfg(test)]
 mod tests {
+    use super::unbiased::normal;
     use super::*;
     use crate::random::Random;
     use crate::runner::Serial;

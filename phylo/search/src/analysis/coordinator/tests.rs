@@ -3,7 +3,7 @@
 use super::*;
 use crate::analysis::plan::{Bootstraps, Goal};
 use crate::analysis::workers::{Job, Watch, Workers};
-use crate::bootstrap::convergence::Options;
+use crate::bootstrap::Options;
 use crate::random::Random;
 use crate::tree::random_tree;
 use sidecore_offload::{OffloadError, Pool, PoolConfig, task};

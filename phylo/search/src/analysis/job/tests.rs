@@ -172,3 +172,23 @@ fn scalers_are_fitted_and_kept_in_the_models_text() {
     assert_eq!(chain[0].models, chain[1].models);
     assert_eq!(chain[0].models, chain[2].models);
 }
+
+#[test]
+fn the_best_search_is_kept_and_bootstraps_are_not() {
+    let names: Vec<String> = (0..5).map(|number| format!("t{number}")).collect();
+    let tree = |seed| random_tree(5, 0.1, &mut Random::new(seed));
+    let growing = Growing::default();
+    assert_eq!(growing.look(&names), (0, None));
+    growing.see(Kind::Bootstrap, -1.0, true, || tree(1));
+    growing.see(Kind::Search, f64::NEG_INFINITY, false, || tree(1));
+    assert_eq!(growing.look(&names), (2, None));
+    growing.see(Kind::Search, -9.0, false, || tree(2));
+    // Better, but copied only when it is due, or the search is over.
+    growing.see(Kind::Search, -8.5, false, || tree(3));
+    growing.see(Kind::Search, -8.0, true, || tree(4));
+    growing.see(Kind::Search, -8.2, true, || panic!("worse than the best"));
+    let (steps, best) = growing.look(&names);
+    let best = best.expect("a tree");
+    assert_eq!((steps, best.log_likelihood), (6, -8.0));
+    assert_eq!(best.newick, tree(4).to_newick(&names).to_string());
+}

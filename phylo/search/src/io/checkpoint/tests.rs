@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::analysis::plan::{Bootstraps, Kind};
-use crate::bootstrap::convergence::Options;
+use crate::bootstrap::Options;
 
 const GOAL: Goal = Goal {
     starts: 2,

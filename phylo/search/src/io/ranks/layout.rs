@@ -86,7 +86,7 @@ const PATTERNS_MIN: usize = 1_000;
 mod tests {
     use super::*;
     use crate::analysis::plan::{Bootstraps, Goal};
-    use crate::bootstrap::convergence::Options;
+    use crate::bootstrap::Options;
 
     #[test]
     fn every_rank_is_in_one_team() {

@@ -8,7 +8,7 @@ use crate::analysis::AnalysisError;
 use crate::analysis::coordinator::{Change, Coordinator, Ended, Keeper};
 use crate::analysis::plan::{Bootstraps, Goal, Ledger, Outcome, Piece};
 use crate::analysis::workers::{Event, Job, Order, Watch};
-use crate::bootstrap::convergence::Options;
+use crate::bootstrap::Options;
 use crate::runner::Serial;
 use crate::runner::split::{Peers, Seat};
 use sidecore_offload::{OffloadError, Pool, PoolConfig, task};

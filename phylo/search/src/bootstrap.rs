@@ -1,4 +1,12 @@
-//! Convergence of bootstraps: tests if more replicates would still change the consensus.
+//! Bootstraps: branch support from replicates that resample the alignment's columns, and the test of
+//! their convergence: if more of them would still change the consensus.
+//!
+//! A *standard* replicate is a search of its own, from a start of its own, on resampled weights. A
+//! *rapid* one begins where another replicate's search ended. Replicates come in chains of
+//! `CHAIN`: the first of a chain starts from a parsimony tree, each later one from the tree of
+//! the one before it, and all of them stop after the lazy rounds, without the slow ones. That is
+//! the idea of RAxML's rapid bootstrap. Ours has no approximation of rate categories, and its
+//! chains are short, so that they can be parallel tasks whose result does not depend on the worker.
 //!
 //! The replicates are cut in two random halves, again and again. A consensus is made of each half:
 //! splits by falling frequency, each compatible with those taken before (extended majority rule).
@@ -6,14 +14,17 @@
 //! frequencies, in per cent of its value if no split were shared. There are enough replicates when
 //! that distance is small, on the mean and in nearly all cuts.
 //!
-//! Must stay true: a cut depends on the seed and its number alone, so the result does not depend on
-//! the thread that made a cut.
-//! Source: Pattengale and others, Journal of Computational Biology 17 (2010), 337-354: the test WC
-//! with extended majority rule, 1,000 cuts, 3 %, 99 of 100 cuts. A split that a half's trees do not
-//! have is never in its consensus; RAxML-NG adds such splits, which makes it a little more lenient.
+//! Must stay true: a replicate's weights depend on the seed and its index alone; a chain's trees on
+//! these and the chain's number. A cut depends on the seed and its number alone, so the result does
+//! not depend on the thread that made a cut.
+//! Sources: Felsenstein, Evolution 39 (1985), 783-791; Stamatakis, Hoover and Rougemont, Systematic
+//! Biology 57 (2008), 758-771; Pattengale and others, Journal of Computational Biology 17 (2010),
+//! 337-354: the test WC with extended majority rule, 1,000 cuts, 3 %, 99 of 100 cuts. A split that a
+//! half's trees do not have is never in its consensus; RAxML-NG adds such splits, which makes it a
+//! little more lenient.
 //!
 //! ```
-//! use sidecore_phylo::bootstrap::convergence::{Options, Replicates};
+//! use sidecore_phylo::bootstrap::{Options, Replicates};
 //! use sidecore_phylo::newick::Newick;
 //! use sidecore_phylo::runner::Serial;
 //!
@@ -254,6 +265,9 @@ impl Half {
 /// Work items into which the cuts are divided.
 const ITEMS: u32 = 64;
 const CUT_STREAM: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Replicates of a rapid chain.
+pub(crate) const CHAIN: u32 = 10;
 
 #[cfg(test)]
 mod tests {
