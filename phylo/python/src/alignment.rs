@@ -1,6 +1,6 @@
 //! Alignments: from files, text and arrays of characters, and back.
 
-use crate::errors::{PhyloError, refuse, refuse_with};
+use crate::parts::{PhyloError, refuse, refuse_with};
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

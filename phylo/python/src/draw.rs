@@ -1,6 +1,6 @@
 //! Pictures of trees.
 
-use crate::errors::{PhyloError, choose, refuse, refuse_with};
+use crate::parts::{PhyloError, choose, refuse, refuse_with};
 use pyo3::prelude::*;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooting::{Method, root as rooted};

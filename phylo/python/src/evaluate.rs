@@ -1,9 +1,8 @@
 //! The likelihood of a tree.
 
 use crate::alignment::{Alignment, doubles};
-use crate::errors::{choose, refuse};
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts;
+use crate::parts::{self, choose, refuse};
 use pyo3::prelude::*;
 use sidecore_phylo::evaluation::{self, EvaluationOptions, Fit};
 use sidecore_phylo::io::data::linkage;

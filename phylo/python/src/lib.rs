@@ -13,7 +13,6 @@
 
 mod alignment;
 mod draw;
-mod errors;
 mod evaluate;
 mod interrupt;
 mod models;
@@ -28,7 +27,7 @@ use pyo3::prelude::*;
 #[pyo3(name = "_native")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("PhyloError", module.py().get_type::<errors::PhyloError>())?;
+    module.add("PhyloError", module.py().get_type::<parts::PhyloError>())?;
     module.add_class::<alignment::Alignment>()?;
     module.add_class::<evaluate::Evaluation>()?;
     module.add_class::<search::SearchResult>()?;

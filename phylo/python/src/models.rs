@@ -1,9 +1,8 @@
 //! Choice of a model.
 
 use crate::alignment::Alignment;
-use crate::errors::{PhyloError, choose, refuse};
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts;
+use crate::parts::{self, PhyloError, choose, refuse};
 use pyo3::prelude::*;
 use sidecore_phylo::msa::{Alphabet, Patterns};
 use sidecore_phylo::parsimony::parsimony_tree;

@@ -1,8 +1,8 @@
-//! Parts that calls have in common: models, partitions, trees, engines.
+//! Parts that calls have in common: models, partitions, trees, engines, exceptions.
 
 use crate::alignment::Alignment;
-use crate::errors::{refuse, refuse_with};
-use pyo3::exceptions::PyUserWarning;
+use pyo3::create_exception;
+use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::io::data::{Partitions, is_doubtful, model_name};
@@ -12,7 +12,10 @@ use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::tree::Tree;
 use sidecore_sys::cpu;
+use sidecore_sys::text::printable;
+use std::error::Error;
 use std::ffi::CString;
+use std::fmt::Display;
 
 /// An alignment under one model, or cut into the partitions that `model`'s lines name.
 pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOptions>> {
@@ -82,4 +85,53 @@ pub(crate) fn pool(engines: Option<usize>, policy: &str) -> PyResult<(Vec<usize>
     let engines = engines.unwrap_or(cpus.len().min(PoolConfig::default().engines));
     let pool = Pool::start(pool_config(engines, &cpus, policy)).map_err(refuse)?;
     Ok((cpus, pool))
+}
+
+create_exception!(
+    sidecore_phylo,
+    PhyloError,
+    PyValueError,
+    "Something that is given cannot be read, or does not go together."
+);
+
+/// An error of ours with all its causes, in characters that a terminal only shows.
+pub(crate) fn refuse(error: impl Error) -> PyErr {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let own = error.to_string();
+        // Some errors contain their cause's text already.
+        if !text.contains(&own) {
+            text = format!("{text}: {own}");
+        }
+        cause = error.source();
+    }
+    // Names in input may hold control characters, which a terminal would obey.
+    PhyloError::new_err(printable(&text).into_owned())
+}
+
+/// The choice of this name, for the keyword `what`.
+pub(crate) fn choose<T: Copy>(what: &str, given: &str, choices: &[(&str, T)]) -> PyResult<T> {
+    if let Some((_, found)) = choices.iter().find(|(name, _)| *name == given) {
+        return Ok(*found);
+    }
+    let names: Vec<String> = choices
+        .iter()
+        .map(|(name, _)| format!("{name:?}"))
+        .collect();
+    let names = names.join(", ");
+    // The last comma of the list is an "or".
+    let names = match names.rsplit_once(", ") {
+        Some((first, last)) => format!("{first} or {last}"),
+        None => names,
+    };
+    Err(PhyloError::new_err(format!("{what}={given:?}: {names}")))
+}
+
+/// As [`refuse`], with the operation that failed before it.
+pub(crate) fn refuse_with<E: Error>(what: impl Display) -> impl FnOnce(E) -> PyErr {
+    move |error| {
+        let text = format!("{what}: {error}");
+        PhyloError::new_err(printable(&text).into_owned())
+    }
 }

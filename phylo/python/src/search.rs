@@ -1,9 +1,8 @@
 //! Searches and bootstraps.
 
 use crate::alignment::{Alignment, doubles};
-use crate::errors::{PhyloError, refuse};
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts;
+use crate::parts::{self, PhyloError, refuse};
 use pyo3::prelude::*;
 use sidecore_phylo::analysis::AnalysisError;
 use sidecore_phylo::analysis::coordinator::{Change, Coordinator, Keeper};

@@ -1,8 +1,7 @@
 //! Simulated alignments, and distances of trees.
 
 use crate::alignment::Alignment;
-use crate::errors::{PhyloError, refuse, refuse_with};
-use crate::parts;
+use crate::parts::{self, PhyloError, refuse, refuse_with};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sidecore_phylo::io::data::model_name;

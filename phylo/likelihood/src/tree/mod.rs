@@ -10,7 +10,6 @@ mod edit;
 mod factors;
 mod ids;
 mod saved;
-mod topology;
 mod traverse;
 
 pub use edit::{Grafted, Nni, Pruned, random_tree};
