@@ -8,6 +8,7 @@ mod common;
 mod compare;
 mod concordance;
 mod consensus;
+mod date;
 mod draw;
 mod evaluate;
 mod genes;
@@ -80,6 +81,8 @@ pub(crate) enum Command {
     Consensus(consensus::Args),
     /// Root trees by an outgroup, at the midpoint, or by minimal ancestor deviation.
     Root(root::Args),
+    /// Dates of a tree's nodes, by a clock fitted to its lengths.
+    Date(date::Args),
     /// Draw a tree as SVG.
     Draw(draw::Args),
     /// Run MrBayes, BEAST or another program that uses BEAGLE on Sidecore's kernels.
@@ -91,6 +94,6 @@ pub(crate) enum Command {
 impl Command {
     fn run(self) -> Result<Outcome> {
         run_each!(self; Evaluate Search Genes Species Concordance Support Simulate Compare Models
-            Ancestors Test Consensus Root Draw Beagle Bench)
+            Ancestors Test Consensus Root Date Draw Beagle Bench)
     }
 }

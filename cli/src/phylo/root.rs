@@ -79,7 +79,7 @@ pub(super) fn check_time(path: &Path, trees: &[Newick]) -> Result<()> {
 }
 
 /// The names of an outgroup.
-fn outgroup(names: &str) -> Result<Vec<String>> {
+pub(super) fn outgroup(names: &str) -> Result<Vec<String>> {
     let text = match names.strip_prefix('@') {
         Some(path) => reader().text(path.as_ref())?,
         None => names.replace(',', "\n"),

@@ -10,7 +10,7 @@
 //! - [`bootstrap`], [`support`], `alrt`, `ufboot`: branch support.
 //! - [`selection`]: the best-fitting model; [`ancestors`]: states of inner nodes.
 //! - [`topology`]: tests of several trees against one another.
-//! - [`consensus`]: one tree of many; [`rooting`]: ways to root a tree.
+//! - [`consensus`]: one tree of many; [`rooting`]: ways to root a tree; [`dating`]: dates of nodes.
 //! - [`quartets`]: gene trees as sets of taxa; [`species`]: a tree of the species.
 //! - [`splits`], [`compare`]: splits of trees, distances between trees.
 //! - [`concordance`]: gene trees and sites that agree with a tree's branches.
@@ -30,6 +30,7 @@ pub mod compare;
 pub mod concordance;
 pub mod consensus;
 pub mod constraint;
+pub mod dating;
 pub mod evaluation;
 pub mod heterotachy;
 pub mod io;

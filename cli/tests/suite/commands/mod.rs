@@ -113,6 +113,11 @@ const RUNS: [(&str, &str); 51] = [
     ("trace summary", "events.json --json"),
     ("phylo consensus", "two.nwk --rule extended --json"),
     ("phylo root", "made.nwk --mad --json"),
+    (
+        "phylo date",
+        "made.nwk --dates made.dates --sites 60 --replicates 10 --engines 1 --table dates.tsv \
+         --json",
+    ),
     ("phylo draw", "made.nwk -o made.svg --form circular --json"),
     ("phylo bench kernels", "--quick --json"),
     (

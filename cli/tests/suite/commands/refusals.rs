@@ -201,6 +201,12 @@ const REFUSALS: [(&str, &str, &str); 135] = [
     ("phylo consensus", "two.nwk --skip 2", "--skip 2"),
     ("phylo root", "made.nwk", "--outgroup"),
     ("phylo root", "made.nwk --outgroup nobody", "nobody"),
+    ("phylo date", "made.nwk --sites 60", "--dates"),
+    (
+        "phylo date",
+        "made.nwk --dates-in-names --sites 60",
+        "does not end in a date",
+    ),
     ("phylo draw", "bad.nwk -o x.svg", "bad.nwk"),
     ("phylo bench kernels", "--msa made.phy", "--tree"),
     ("phylo bench grain", "--rounds 0", "0"),

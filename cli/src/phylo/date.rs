@@ -1,0 +1,134 @@
+//! `sidecore phylo date`.
+
+use super::common::{self, reader};
+use super::limits;
+use super::root::outgroup;
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use sidecore_phylo::dating::{
+    ClockOptions, Dated, Dates, DatingError, date, dating_bytes, without_outgroup,
+};
+use sidecore_phylo::newick::Newick;
+use sidecore_sys::width::{ToU64, ToUsize};
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "\
+A clock is fitted to the branch lengths by least squares (To and others 2016): no node is younger \
+than its descendants. A line of --dates is a name and a date; `mrca(a,b)` is an ancestor. A date is \
+a number, a day (2013-05-31), a month (2013-05), or a range: b(2012,2013), l(2012) for not before, \
+u(2013) for not after. The tree is written with durations as lengths. Its text's root is the root; \
+--outgroup roots it and removes the outgroup. rate is in substitutions a site and unit of time; \
+intervals are of 95 % of the --replicates. Exit status: 0 done, 2 something cannot be read, or the \
+dates do not give a clock.",
+    group = clap::ArgGroup::new("known").required(true).args(["dates", "dates_in_names"]),
+    group = clap::ArgGroup::new("of").required(true).args(["sites", "msa"])
+)]
+pub(crate) struct Args {
+    /// Rooted tree with lengths, in Newick or NEXUS
+    #[arg(value_name = "TREE")]
+    tree: PathBuf,
+    /// Dates of tips and ancestors, a line each
+    #[arg(long, value_name = "FILE")]
+    dates: Option<PathBuf>,
+    /// Take the dates from the ends of the tips' names, behind `|`, `@`, `_` or `/`
+    #[arg(long)]
+    dates_in_names: bool,
+    /// Number of the alignment's sites
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sites: Option<u32>,
+    /// Alignment whose sites are counted
+    #[arg(long, value_name = "FILE")]
+    msa: Option<PathBuf>,
+    /// Root the tree by these tips, and remove them: names with `,` between, or @FILE with a name
+    /// a line
+    #[arg(long, value_name = "NAMES|@FILE")]
+    outgroup: Option<String>,
+    /// Rate that is known, in place of the best one
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<f64>,
+    /// Replicates of the lengths, for intervals
+    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    replicates: u32,
+    /// Standard deviation of the branches' rates in the replicates, as a share of the rate
+    #[arg(long, value_name = "SHARE", default_value = "0.2", value_parser = spread)]
+    spread: f64,
+    /// Seed of the replicates
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// Write the tree to this file, not to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write a table of all dates to this file, a line a node, between tabs
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    /// Number of engines; one for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    engines: Option<u16>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: Option<f64> = text.parse().ok();
+    rate.filter(|rate| (1e-15..=1e9).contains(rate))
+        .ok_or_else(|| "a number from 1e-15 to 1e9".to_owned())
+}
+
+fn spread(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok();
+    share
+        .filter(|share| (0.0..=10.0).contains(share))
+        .ok_or_else(|| "a number from 0 to 10".to_owned())
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let pool = common::pool(self.engines)?;
+        let file = reader().trees(&self.tree)?;
+        let mut tree = file.only()?.clone();
+        let shown = || self.tree.display().to_string();
+        if let Some(names) = &self.outgroup {
+            tree = without_outgroup(&tree, outgroup(names)?).with_context(shown)?;
+        }
+        let known = self.known(&tree)?;
+        let sites = match (self.sites, &self.msa) {
+            (Some(sites), _) => sites.to_usize(),
+            (None, Some(msa)) => reader().alignment(msa)?.sites(),
+            // One of both is required.
+            (None, None) => 1,
+        };
+        let need = dating_bytes(&tree).saturating_mul(pool.engines().to_u64());
+        limits::check_work("dating the tree", need)?;
+        let options = ClockOptions {
+            rate: self.rate,
+            replicates: self.replicates,
+            spread: self.spread,
+            seed: self.seed,
+            ..ClockOptions::new(sites)
+        };
+        let found: Dated = date(&tree, &known, &options, &pool).with_context(shown)?;
+        if let Some(path) = &self.table {
+            output::file(path, &found.table())?;
+        }
+        if found.dates_unused > 0 {
+            let count = found.dates_unused;
+            tracing::warn!("dates of names that the tree does not have: {count}");
+        }
+        let text = found.tree.to_string();
+        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
+    }
+
+    /// The dates that are given.
+    fn known(&self, tree: &Newick) -> Result<Dates> {
+        let found: Result<Dates, DatingError> = match &self.dates {
+            Some(path) => Dates::parse(&reader().text(path)?),
+            None => Dates::of_names(tree),
+        };
+        let source = self.dates.as_ref().unwrap_or(&self.tree);
+        found.with_context(|| source.display().to_string())
+    }
+}
