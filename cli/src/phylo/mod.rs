@@ -14,6 +14,7 @@ mod evaluate;
 mod genes;
 mod limits;
 mod models;
+mod place;
 mod root;
 mod search;
 mod simulate;
@@ -75,6 +76,8 @@ pub(crate) enum Command {
     Models(models::Args),
     /// States of a tree's inner nodes, with their probabilities.
     Ancestors(ancestors::Args),
+    /// The branches of a tree that other sequences could stem from.
+    Place(place::Args),
     /// Test which of several trees an alignment excludes: KH, SH, ELW, AU.
     Test(test::Args),
     /// One tree of many: strict, majority rule, extended majority rule.
@@ -94,6 +97,6 @@ pub(crate) enum Command {
 impl Command {
     fn run(self) -> Result<Outcome> {
         run_each!(self; Evaluate Search Genes Species Concordance Support Simulate Compare Models
-            Ancestors Test Consensus Root Date Draw Beagle Bench)
+            Ancestors Place Test Consensus Root Date Draw Beagle Bench)
     }
 }

@@ -15,6 +15,7 @@
 //! - [`splits`], [`compare`]: splits of trees, distances between trees.
 //! - [`concordance`]: gene trees and sites that agree with a tree's branches.
 //! - [`profiles`]: frequencies of amino acids of each site, from a mixture on a guide tree.
+//! - [`placement`]: the branches of a tree that other sequences could stem from.
 //! - [`packed`]: compressed files, before any parser.
 //!
 //! Alignments, models, trees and likelihoods are re-exported from `sidecore-likelihood`.
@@ -35,6 +36,7 @@ pub mod evaluation;
 pub mod heterotachy;
 pub mod io;
 pub mod packed;
+pub mod placement;
 pub mod profiles;
 pub mod quartets;
 pub mod rooting;

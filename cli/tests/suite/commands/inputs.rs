@@ -32,6 +32,8 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     std::fs::write(folder.join("two.nwk"), two).unwrap();
     let parts = "JC, one = 1-30\nauto, two = 31-60\n";
     std::fs::write(folder.join("made.parts"), parts).unwrap();
+    let five = "((t1:0.1,t2:0.1):0.1,t3:0.1,(t4:0.1,t5:0.1):0.1);\n";
+    std::fs::write(folder.join("five.nwk"), five).unwrap();
     let dates = "t1 2010\nmrca(t1,t2) 2000\nt3 2010\nt4 2010\nt5 2010\nt6 2010\nt2 2010\n";
     std::fs::write(folder.join("made.dates"), dates).unwrap();
     std::fs::write(

@@ -111,6 +111,10 @@ const RUNS: [(&str, &str); 51] = [
          --fasta nodes.fasta --json",
     ),
     ("trace summary", "events.json --json"),
+    (
+        "phylo place",
+        "--msa made.phy --tree five.nwk --model JC --opt branches --keep 3 --engines 1 --json",
+    ),
     ("phylo consensus", "two.nwk --rule extended --json"),
     ("phylo root", "made.nwk --mad --json"),
     (

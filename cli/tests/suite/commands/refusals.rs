@@ -197,6 +197,11 @@ const REFUSALS: [(&str, &str, &str); 135] = [
         "--msa made.phy --tree two.nwk --model JC",
         "two.nwk has 2 trees",
     ),
+    (
+        "phylo place",
+        "--msa made.phy --tree made.nwk --model JC",
+        "no sequence that the tree lacks",
+    ),
     ("phylo consensus", "bad.nwk", "bad.nwk"),
     ("phylo consensus", "two.nwk --skip 2", "--skip 2"),
     ("phylo root", "made.nwk", "--outgroup"),

@@ -67,7 +67,7 @@ impl Ancestors {
             states,
             values: vec![0.0; order.len() * patterns.len() * states],
         };
-        let mut block = Block::new(tree, &process, scale);
+        let mut block = Block::new(tree, &process, scale, BLOCK);
         let mut first = 0;
         // In blocks of patterns, which bounds the memory of the CLVs.
         while first < patterns.len() {
@@ -119,7 +119,7 @@ pub(crate) fn subtree_states(
     let process = model.process();
     let states = process.shape.states;
     let tips: Vec<Vec<usize>> = halves.iter().map(|&half| tips_behind(tree, half)).collect();
-    let mut block = Block::new(tree, &process, 1.0);
+    let mut block = Block::new(tree, &process, 1.0, BLOCK);
     let mut values = vec![0.0; halves.len() * states];
     let mut first = 0;
     while first < patterns.len() {
@@ -194,7 +194,7 @@ fn inner_nodes(tree: &Tree) -> Vec<HalfId> {
 }
 
 /// Likelihoods of a run of patterns, in all directions of all nodes.
-struct Block<'p> {
+pub(crate) struct Block<'p> {
     process: &'p Process,
     /// Branch by branch the transition matrices of all rates, as [`Process::transitions`] has them.
     matrices: Vec<Vec<f64>>,
@@ -207,7 +207,8 @@ struct Block<'p> {
 }
 
 impl<'p> Block<'p> {
-    fn new(tree: &Tree, process: &'p Process, scale: f64) -> Self {
+    /// For up to this many patterns at a time.
+    pub(crate) fn new(tree: &Tree, process: &'p Process, scale: f64, patterns: usize) -> Self {
         let shape = process.shape;
         let matrix = |edge| {
             let mut matrix = vec![0.0; shape.matrix()];
@@ -221,14 +222,14 @@ impl<'p> Block<'p> {
         Self {
             process,
             matrices: edges.into_iter().map(matrix).collect(),
-            values: vec![vec![0.0; BLOCK * shape.span()]; inner],
-            scalers: vec![vec![0; BLOCK]; inner],
+            values: vec![vec![0.0; patterns * shape.span()]; inner],
+            scalers: vec![vec![0; patterns]; inner],
             scratch: vec![0.0; shape.span()],
         }
     }
 
     /// Computes the CLVs of all directions.
-    fn fill(&mut self, tree: &Tree, patterns: &Patterns, first: usize, count: usize) {
+    pub(crate) fn fill(&mut self, tree: &Tree, patterns: &Patterns, first: usize, count: usize) {
         let mut made = vec![false; tree.inner_halves()];
         let index = |half: HalfId| half.index() - tree.taxa();
         // From every half-edge, since the tree has no root: all directions are needed.
@@ -271,13 +272,34 @@ impl<'p> Block<'p> {
         half: HalfId,
         values: &mut [f64],
     ) -> i32 {
-        let (n, span) = (self.process.shape.states, self.process.shape.span());
-        let below = tree.back(half);
+        // Taken out, since `moved` borrows the whole block.
+        let mut sums = std::mem::take(&mut self.scratch);
         let matrix = &self.matrices[tree.edge(half).index()];
-        let sums = &mut self.scratch;
+        let below = tree.back(half);
+        let scaled = self.moved(tree, patterns, (first, at), below, matrix, &mut sums);
+        values
+            .iter_mut()
+            .zip(&sums)
+            .for_each(|(value, sum)| *value *= *sum);
+        self.scratch = sums;
+        scaled
+    }
+
+    /// The CLV of the subtree behind a half-edge's node, moved over a branch with these transition
+    /// matrices, of the pattern at a place of the block; returns its scaler.
+    pub(crate) fn moved(
+        &self,
+        tree: &Tree,
+        patterns: &Patterns,
+        (first, at): (usize, usize),
+        below: HalfId,
+        matrix: &[f64],
+        sums: &mut [f64],
+    ) -> i32 {
+        let (n, span) = (self.process.shape.states, self.process.shape.span());
         sums.fill(0.0);
         let rates = sums.chunks_mut(n).zip(matrix.chunks(n * n));
-        let scaled = if tree.is_tip(below) {
+        if tree.is_tip(below) {
             let code = patterns.codes(below.index())[first + at];
             let mask = patterns.masks()[usize::from(code)];
             // A tip's ambiguous code allows several states: the columns of all of them are added.
@@ -287,25 +309,19 @@ impl<'p> Block<'p> {
                     sums.iter_mut().zip(column).for_each(|(sum, p)| *sum += p);
                 }
             }
-            0
-        } else {
-            let from = below.index() - tree.taxa();
-            let there = &self.values[from][at * span..][..span];
-            for (rate, (sums, matrix)) in rates.enumerate() {
-                for (state, value) in there[rate * n..][..n].iter().enumerate() {
-                    let column = &matrix[state * n..][..n];
-                    sums.iter_mut()
-                        .zip(column)
-                        .for_each(|(sum, p)| *sum += p * value);
-                }
+            return 0;
+        }
+        let from = below.index() - tree.taxa();
+        let there = &self.values[from][at * span..][..span];
+        for (rate, (sums, matrix)) in rates.enumerate() {
+            for (state, value) in there[rate * n..][..n].iter().enumerate() {
+                let column = &matrix[state * n..][..n];
+                sums.iter_mut()
+                    .zip(column)
+                    .for_each(|(sum, p)| *sum += p * value);
             }
-            self.scalers[from][at]
-        };
-        values
-            .iter_mut()
-            .zip(sums)
-            .for_each(|(value, sum)| *value *= *sum);
-        scaled
+        }
+        self.scalers[from][at]
     }
 
     /// The probabilities of the states at a half-edge's node by the tips on its side.
@@ -408,7 +424,7 @@ const BLOCK: usize = 64;
 /// Values below this are multiplied with [`LARGE`].
 const SMALL: f64 = 1e-77;
 /// 2 to the power 256.
-const LARGE: f64 = 1.157_920_892_373_162e77;
+pub(crate) const LARGE: f64 = 1.157_920_892_373_162e77;
 /// Times that [`LARGE`] fits into a double.
 const SCALED_MAX: i32 = 3;
 
