@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Write the most probable sequences to this file, as FASTA
     #[arg(long, value_name = "FILE")]
     fasta: Option<PathBuf>,
+    /// Write the changes on each branch to this file, a line each, between tabs
+    #[arg(long, value_name = "FILE")]
+    mutations: Option<PathBuf>,
     /// Number of engines that share the fit's loops; one for each core unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     engines: Option<u16>,
@@ -86,6 +89,10 @@ impl Args {
         }
         if let Some(path) = &self.fasta {
             output::file(path, &found.to_fasta())?;
+        }
+        if let Some(path) = &self.mutations {
+            let (tree, parts) = (likelihood.tree(), likelihood.parts());
+            output::file(path, &found.mutations(tree, names, parts))?;
         }
         // Byte-exact, and so outside the text.
         output::report(self.json, &found, AncestralSequences::text)?;

@@ -108,7 +108,7 @@ const RUNS: [(&str, &str); 51] = [
     (
         "phylo ancestors",
         "--msa made.phy --tree made.nwk --model JC --engines 1 -o states.tsv --tree-out nodes.nwk \
-         --fasta nodes.fasta --json",
+         --fasta nodes.fasta --mutations changes.tsv --json",
     ),
     ("trace summary", "events.json --json"),
     (
@@ -236,6 +236,8 @@ fn phylogenies() {
     assert!(drawn.starts_with("<svg ") && drawn.ends_with("</svg>\n"));
     let states = std::fs::read_to_string(inputs::folder().join("states.tsv")).unwrap();
     assert_eq!(states.lines().count(), 1 + 4 * 60);
+    let changes = std::fs::read_to_string(inputs::folder().join("changes.tsv")).unwrap();
+    assert!(changes.starts_with("parent\tchild\tsite\tfrom\tto\nNode"));
     // What was chosen is a model that the other commands take.
     let rest = "phylo evaluate --msa made.phy --tree made.nwk --model made.models --json";
     assert_eq!(sidecore(rest).status.code(), Some(0));

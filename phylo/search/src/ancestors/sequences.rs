@@ -1,4 +1,5 @@
-//! The most probable sequences of a tree's inner nodes, and a table of all probabilities.
+//! The most probable sequences of a tree's inner nodes, a table of all probabilities, and the
+//! changes on branches.
 
 use super::{Ancestors, labelled, name};
 use crate::likelihood::{Part, PartOptions};
@@ -6,6 +7,7 @@ use crate::msa::Alphabet;
 use crate::tree::Tree;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_terminal::Text;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 /// An inner node's most probable sequence.
@@ -95,6 +97,47 @@ impl AncestralSequences {
         self.nodes.iter().map(record).collect()
     }
 
+    /// The changes on each branch of the tree that this is of, as lines with tabs: the most
+    /// probable states of its ends where they differ, and a tip's own where it has one. Sites
+    /// count from 1.
+    #[must_use]
+    pub fn mutations(&self, tree: &Tree, names: &[String], parts: &[Part]) -> String {
+        let mut text = "parent\tchild\tsite\tfrom\tto\n".to_owned();
+        let taxa = names.iter().enumerate();
+        let taxa: HashMap<&str, usize> = taxa.map(|(k, name)| (name.as_str(), k)).collect();
+        let newick = labelled(tree, names);
+        // Inner nodes are numbered in the order of the text.
+        let mut numbers = vec![0; newick.nodes().len()];
+        let mut inner = 0;
+        for (node, own) in newick.nodes().iter().enumerate() {
+            numbers[node] = inner;
+            inner += usize::from(!own.children.is_empty());
+            let Some(parent) = own.parent else {
+                continue;
+            };
+            let above = &self.nodes[numbers[parent]];
+            let below = match own.children.is_empty() {
+                true => taxa.get(own.label.as_str()).map(|&taxon| End::Tip(taxon)),
+                false => Some(End::Inner(self.nodes[numbers[node]].sequence.as_bytes())),
+            };
+            let Some(below) = below else {
+                continue;
+            };
+            let mut changes: Vec<(usize, String, String)> = Vec::new();
+            for part in parts {
+                changes.extend(differences(part, above.sequence.as_bytes(), &below));
+            }
+            // Partitions may have alternating columns.
+            changes.sort_by_key(|change| change.0);
+            for (site, from, to) in changes {
+                let (parent, child) = (&above.name, &own.label);
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "{parent}\t{child}\t{}\t{from}\t{to}", site + 1);
+            }
+        }
+        text
+    }
+
     /// The same for people, without the sequences.
     #[must_use]
     pub fn text(&self) -> Text {
@@ -126,6 +169,44 @@ pub fn ancestors_bytes(taxa: usize, parts: &[PartOptions], copies: u64) -> u64 {
     });
     let cells = taxa.to_u64().saturating_mul(states.sum());
     cells.saturating_mul(copies) / 2
+}
+
+/// The lower end of a branch.
+enum End<'s> {
+    /// A taxon's number.
+    Tip(usize),
+    /// An inner node's sequence.
+    Inner(&'s [u8]),
+}
+
+/// The sites of a partition at which two ends of a branch have different states, and these.
+fn differences(part: &Part, above: &[u8], below: &End<'_>) -> Vec<(usize, String, String)> {
+    let patterns = part.patterns();
+    let texts = texts(patterns.alphabet());
+    let mut found = Vec::new();
+    let sites = patterns.site_columns().zip(patterns.site_patterns());
+    for (columns, (site, pattern)) in sites {
+        let at = |row: &[u8]| -> String {
+            let letters = columns.iter().map(|column| row[column.to_usize()]);
+            letters.map(char::from).collect()
+        };
+        let to = match below {
+            End::Inner(row) => at(row),
+            End::Tip(taxon) => {
+                let mask = patterns.masks()[usize::from(patterns.codes(*taxon)[pattern])];
+                // An ambiguous character shows no change.
+                if mask.count_ones() != 1 {
+                    continue;
+                }
+                texts[mask.trailing_zeros().to_usize()].clone()
+            }
+        };
+        let from = at(above);
+        if from != to {
+            found.push((site, from, to));
+        }
+    }
+    found
 }
 
 /// A partition's lines of the table.
@@ -222,6 +303,25 @@ mod tests {
         );
         let states: Vec<&str> = lines[1..4].iter().map(|line| line[2]).collect();
         assert_eq!(states, ["ATG", "CGG", "AAG"]);
+    }
+
+    /// Changes are where ends differ, and none where a tip says nothing.
+    #[test]
+    fn changes_are_on_the_branches_where_they_happened() {
+        let rows: [&[u8]; 4] = [b"ACAAT", b"ACAAT", b"GCAGT", b"GCRAN"];
+        let text = "((a:0.1,b:0.1):0.1,c:0.1,d:0.1);";
+        let (mut own, names) = likelihood(rows, &[("JC", vec![0, 2, 4]), ("JC", vec![1, 3])], text);
+        let lnl = own.evaluate().unwrap();
+        let found = AncestralSequences::new((own.tree(), lnl), &names, own.parts(), 5, None);
+        let table = found.mutations(own.tree(), &names, own.parts());
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "parent\tchild\tsite\tfrom\tto");
+        // The first column changes once, between the two inner nodes; the fourth on the way to `c`.
+        let first: Vec<&&str> = lines.iter().filter(|line| line.contains("\t1\t")).collect();
+        assert_eq!(first, [&"Node1\tNode2\t1\tA\tG"]);
+        let fourth: Vec<&&str> = lines.iter().filter(|line| line.contains("\t4\t")).collect();
+        assert_eq!(fourth, [&"Node2\tc\t4\tA\tG"]);
+        assert_eq!(lines.len(), 3, "{table}");
     }
 
     /// Each partition's nodes are on its own lengths.
