@@ -1,5 +1,5 @@
-//! Bootstraps: branch support from replicates that resample the alignment's columns, and the test of
-//! their convergence: if more of them would still change the consensus.
+//! Bootstraps: branch support from replicates that resample the alignment's columns, and the test
+//! of their convergence: if more of them would still change the consensus.
 //!
 //! A *standard* replicate is a search of its own, from a start of its own, on resampled weights. A
 //! *rapid* one begins where another replicate's search ended. Replicates come in chains of
@@ -19,9 +19,9 @@
 //! not depend on the thread that made a cut.
 //! Sources: Felsenstein, Evolution 39 (1985), 783-791; Stamatakis, Hoover and Rougemont, Systematic
 //! Biology 57 (2008), 758-771; Pattengale and others, Journal of Computational Biology 17 (2010),
-//! 337-354: the test WC with extended majority rule, 1,000 cuts, 3 %, 99 of 100 cuts. A split that a
-//! half's trees do not have is never in its consensus; RAxML-NG adds such splits, which makes it a
-//! little more lenient.
+//! 337-354: the test WC with extended majority rule, 1,000 cuts, 3 %, 99 of 100 cuts. A split that
+//! a half's trees do not have is never in its consensus; RAxML-NG adds such splits, which makes it
+//! a little more lenient.
 //!
 //! ```
 //! use sidecore_phylo::bootstrap::{Options, Replicates};

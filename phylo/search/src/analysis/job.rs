@@ -214,10 +214,10 @@ impl<R: Runner + Clone> Searches<R> {
     }
 }
 
-/// The best tree of the searches in progress, for readers that look on, and the number of steps. Any
-/// thread. A ledger knows finished searches alone, and one may take hours. What a search does
-/// depends on nothing here; a step costs a lock that nothing else holds for long, and, at most once
-/// a second, a copy of the tree.
+/// The best tree of the searches in progress, for readers that look on, and the number of steps.
+/// Any thread. A ledger knows finished searches alone, and one may take hours. A search does not
+/// depend on it; a step costs a lock that nothing else holds for long, and, at most once a second,
+/// a copy of the tree.
 #[derive(Debug, Default)]
 pub struct Growing(Mutex<Seen>);
 

@@ -31,7 +31,8 @@ pub(super) mod normal {
 
     /// The value below which the probability is `p`, between 0 and 1.
     pub(in crate::topology) fn quantile(p: f64) -> f64 {
-        // Computed for the smaller tail, which has more digits: by bisection, then by Newton's method.
+        // Computed for the smaller tail, which has more digits: by bisection, then by Newton's
+        // method.
         if p > 0.5 {
             return -quantile(1.0 - p);
         }
