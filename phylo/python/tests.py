@@ -1,6 +1,9 @@
 """What the wheel promises: values, arrays, exceptions, other threads, Ctrl-C. Run by scripts/check-python."""
 
+import json
+import math
 import pathlib
+import pickle
 import re
 import signal
 import subprocess
@@ -112,6 +115,110 @@ def test_partitions(data):
     assert len(fitted.models) == 2 and fitted.models[1].startswith("JC")
 
 
+def test_alignments_pickle(data):
+    alignment, _ = data
+    again = pickle.loads(pickle.dumps(alignment))
+    assert again.names == alignment.names and again.to_phylip() == alignment.to_phylip()
+
+
+def test_roots_and_consensus(data):
+    _, truth = data
+    assert phylo.root(truth, ["t1"])["tree"].startswith("(")
+    for by in ("mad", "midpoint"):
+        rooted = phylo.root(truth, by)
+        assert phylo.compare(rooted["tree"], truth)["rf"] == 0
+        assert ("deviation" in rooted) == (by == "mad")
+    trees = ["((a,b),c,(d,e));", "((a,b),d,(c,e));", "((a,c),b,(d,e));"]
+    found = phylo.consensus(trees)
+    assert found["trees"] == 3 and found["tree"] == "(a,b,(c,(d,e)67)67);"
+    assert phylo.consensus(trees, rule="strict")["branches"] == 0
+    assert phylo.consensus(trees, above=0.7)["branches"] == 0
+    assert phylo.consensus(trees, skip=2)["shares"] == [1.0, 1.0]
+
+
+def test_supports_tests_and_ancestors(data):
+    alignment, truth = data
+    other = phylo.search(alignment, "JC", starts=0, bootstraps=3, seed=2, jackknife=0.5).bootstraps
+    for kind in ("fbp", "tbe"):
+        found = phylo.support(truth, bootstraps=[truth, *other], kind=kind)
+        assert found["kind"] == kind and found["replicates"] == 4
+        assert len(found["values"]) == found["branches"] == 5 and min(found["values"]) >= 0.25
+    found = phylo.support(truth, alignment=alignment, model="GTR+G", kind="abayes")
+    assert found["mean"] > 0.5 and len(found["values"]) == 5
+    _, wrong = phylo.simulate(MODEL, 10, taxa=8, seed=99)
+    assert phylo.compare(truth, wrong)["rf"] > 2
+    verdicts = phylo.test(alignment, [truth, wrong], "GTR+G", replicates=1000)
+    assert verdicts[0]["lnl"] > verdicts[1]["lnl"] and verdicts[0]["p_au"] > verdicts[1]["p_au"]
+    found = phylo.ancestors(alignment, truth, MODEL, opt="none")
+    assert len(found["nodes"]) == 6 and all(len(node["sequence"]) == 400 for node in found["nodes"])
+    rows = {node["name"]: node["sequence"] for node in found["nodes"]}
+    tips = dict(line.split() for line in alignment.to_phylip().splitlines()[1:])
+    assert found["mutations"]
+    for parent, child, site, old, new in found["mutations"]:
+        assert rows[parent][site - 1] == old != new == {**rows, **tips}[child][site - 1]
+
+
+def test_species_and_concordance(data):
+    alignment, truth = data
+    genes = ["((a,b),c,(d,e));", "((a,b),c,(d,e));", "((a,c),b,(d,e));"]
+    found = phylo.species(genes)
+    assert found["exact"] and found["quartets_shared"] == 13
+    assert phylo.compare(found["tree"], genes[0])["rf"] == 0
+    assert phylo.species(genes, score=genes[2])["quartets_shared"] < 13
+    shares = phylo.concordance(genes[0], genes=genes)["branches"]
+    assert sorted(row["genes"]["gcf"] for row in shares) == pytest.approx([200 / 3, 100])
+    sites = phylo.concordance(truth, alignment=alignment, model="GTR+G", likelihood=True)["branches"]
+    assert len(sites) == 5 and all(0 <= row["likelihood"]["scf"] <= 100 for row in sites)
+    with pytest.raises(phylo.PhyloError, match="genes"):
+        phylo.concordance(truth)
+
+
+def test_dates():
+    tree = "((a:0.02,b:0.01):0.01,(c:0.03,d:0.015):0.005);"
+    dates = {"a": 2003, "b": "2002-01-01", "c": 2003.5, "d": "b(2002,2002.1)"}
+    found = phylo.date(tree, 500, dates=dates, replicates=20)
+    assert found["rate"] == pytest.approx(0.01, rel=1e-3)
+    assert found["root_date"] == pytest.approx(2000, abs=0.01)
+    low, high = found["rate_interval"]
+    assert low < 0.01 < high
+    by_name = {node["name"]: node["date"] for node in found["nodes"]}
+    assert by_name["a"] == 2003 and math.isclose(by_name["Node2"], 2001, abs_tol=0.01)
+    text = phylo.date(tree, 500, dates="a 2003\nb 2002\nc 2003.5\nd 2002\n")
+    assert text["rate"] == pytest.approx(0.01, rel=1e-6)
+    rooted = phylo.date("((a:0.02,b:0.01):0.5,(c:0.01,o:0.3):0.1);", 500, dates={"a": 2, "b": 1}, outgroup=["c", "o"])
+    assert rooted["root_date"] == pytest.approx(0, abs=1e-6)
+    with pytest.raises(phylo.PhyloError, match="signal"):
+        phylo.date("(a:0.5,b:0.3);", 100, dates={"a": 0, "b": 8})
+    with pytest.raises(phylo.PhyloError, match="does not end in a date"):
+        phylo.date(tree, 100)
+
+
+def test_a_sequence_is_placed_where_it_was(data):
+    alignment, truth = data
+    reference = "((a:0.1,b:0.2):0.15,(c:0.1,(d:0.2,e:0.1):0.1):0.2,f:0.25);"
+    whole = reference.replace("f:0.25", "(f:0.15,q:0.2):0.1")
+    made, _ = phylo.simulate("JC", 500, tree=whole, seed=4)
+    found = phylo.place(made, reference, "JC", opt="none")
+    assert [placed["n"] for placed in found["placements"]] == [["q"]]
+    edge, lnl, ratio, distal, pendant = found["placements"][0]["p"][0]
+    assert f"f:0.2500000000{{{edge}}}" in found["tree"] and ratio > 0.5
+    assert 0.05 < pendant < 0.5 and 0 <= distal <= 0.25
+    assert json.loads(json.dumps(found)) == found
+    with pytest.raises(phylo.PhyloError, match="lacks"):
+        phylo.place(alignment, truth, "JC")
+
+
+def test_partitions_of_unlinked_lengths_and_rates(data):
+    alignment, truth = data
+    lines = "JC, one = 1-200\nJC, two = 201-400\n"
+    own = phylo.evaluate(alignment, truth, lines, brlen="unlinked")
+    linked = phylo.evaluate(alignment, truth, lines, brlen="linked", site_rates=True)
+    assert len(own.trees) == 2 and own.tree == own.trees[0] and own.site_rates is None
+    assert own.log_likelihood > linked.log_likelihood and linked.trees == [linked.tree]
+    rates = phylo.evaluate(alignment, truth, "JC+G", site_rates=True).site_rates
+    assert rates.shape == (400,) and rates.min() < 1 < rates.max()
+
+
 @pytest.mark.parametrize(
     "call, error, text",
     [
@@ -126,6 +233,17 @@ def test_partitions(data):
         (lambda a, t: phylo.Alignment(a.names, a.to_numpy()[0]), TypeError, "two dimensions"),
         (lambda a, t: phylo.Alignment(a.names, a.to_numpy() * 1.0), TypeError, "float64"),
         (lambda a, t: phylo.simulate("JC", 10), phylo.PhyloError, "taxa"),
+        (lambda a, t: phylo.evaluate(a, t, "JC", brlen="free"), phylo.PhyloError, "free"),
+        (lambda a, t: phylo.search(a, "JC", jackknife=1.5), phylo.PhyloError, "jackknife"),
+        (lambda a, t: phylo.support(t, kind="fbp"), phylo.PhyloError, "bootstraps"),
+        (lambda a, t: phylo.support(t, bootstraps=[t], kind="lbp"), phylo.PhyloError, "alignment"),
+        (lambda a, t: phylo.test(a, [t], "JC"), phylo.PhyloError, "at least 2"),
+        (lambda a, t: phylo.test(a, [t, t], "JC", replicates=5), phylo.PhyloError, "100 to"),
+        (lambda a, t: phylo.root(t, ["nowhere"]), phylo.PhyloError, "nowhere"),
+        (lambda a, t: phylo.root(t, "top"), phylo.PhyloError, "top"),
+        (lambda a, t: phylo.consensus([]), phylo.PhyloError, "no trees"),
+        (lambda a, t: phylo.consensus([t], above=0.2), phylo.PhyloError, "above"),
+        (lambda a, t: phylo.species(["(a,b"]), phylo.PhyloError, "tree 1"),
     ],
 )
 def test_what_is_wrong_is_an_exception(data, call, error, text):

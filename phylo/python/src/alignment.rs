@@ -58,7 +58,7 @@ impl Alignment {
         Ok(Self { inner })
     }
 
-    /// Reads a file: PHYLIP, FASTA, NEXUS, Clustal or Stockholm, plain, gzip or zstd.
+    /// Reads a file in any format of the command line's, plain, gzip, xz, bzip2 or zstd.
     #[staticmethod]
     fn read(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         // Reading may block: other threads of Python run meanwhile.
@@ -107,6 +107,11 @@ impl Alignment {
     /// The alignment as PHYLIP.
     fn to_phylip(&self) -> String {
         String::from_utf8_lossy(&self.inner.to_phylip()).into_owned()
+    }
+
+    /// What pickle makes it from again.
+    fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<(Vec<String>, Bound<'py, PyAny>)> {
+        Ok((self.names(), self.to_numpy(py)?))
     }
 
     fn __len__(&self) -> usize {

@@ -67,19 +67,7 @@ pub(crate) fn draw(
         choose("form", form, &forms)?,
         choose("theme", theme, &themes)?,
     );
-    let method = match root {
-        None => None,
-        Some(Root::Outgroup(tips)) => Some(Method::Outgroup(tips)),
-        Some(Root::By(name)) => Some(match name.as_str() {
-            "midpoint" => Method::Midpoint,
-            "mad" => Method::Mad,
-            _ => {
-                return Err(PhyloError::new_err(format!(
-                    "root={name:?}: \"midpoint\", \"mad\" or a list of tips"
-                )));
-            }
-        }),
-    };
+    let method = root.map(Root::method).transpose()?;
     let mut newick = Newick::parse(tree).map_err(refuse_with("tree"))?;
     if let Some(method) = method {
         newick = rooted(&newick, &method).map_err(refuse)?.tree;
@@ -113,6 +101,22 @@ pub(crate) fn draw(
 pub(crate) enum Root {
     By(String),
     Outgroup(Vec<String>),
+}
+
+impl Root {
+    /// The same for the functions of trees.
+    pub(crate) fn method(self) -> PyResult<Method> {
+        match self {
+            Self::Outgroup(tips) => Ok(Method::Outgroup(tips)),
+            Self::By(name) => match name.as_str() {
+                "midpoint" => Ok(Method::Midpoint),
+                "mad" => Ok(Method::Mad),
+                _ => Err(PhyloError::new_err(format!(
+                    "root={name:?}: \"midpoint\", \"mad\" or a list of tips"
+                ))),
+            },
+        }
+    }
 }
 
 /// As `sidecore phylo draw` has it.

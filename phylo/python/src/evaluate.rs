@@ -1,11 +1,18 @@
-//! The likelihood of a tree.
+//! The likelihood of a tree, and what is made of it: tests, ancestors, supports, places.
 
 use crate::alignment::{Alignment, doubles};
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts::{self, choose, refuse};
+use crate::parts::{self, PhyloError, choose, refuse};
 use pyo3::prelude::*;
+use sidecore_phylo::analysis::supports::{AlignmentSupport, Support, SupportReport};
+use sidecore_phylo::ancestors::AncestralSequences;
 use sidecore_phylo::evaluation::{self, EvaluationOptions, Fit};
 use sidecore_phylo::io::data::linkage;
+use sidecore_phylo::likelihood::{Likelihood, LikelihoodError, Options};
+use sidecore_phylo::placement::{self, Queries};
+use sidecore_phylo::support::Reference;
+use sidecore_phylo::topology::{self, SiteTable, TopologyError, Verdict, fitted_sites};
+use sidecore_sys::width::ToUsize;
 
 /// A tree's likelihood, and the fitted parameters.
 #[pyclass(frozen, module = "sidecore_phylo")]
@@ -13,9 +20,12 @@ pub(crate) struct Evaluation {
     /// The log-likelihood.
     #[pyo3(get)]
     log_likelihood: f64,
-    /// The tree with the lengths used, in Newick.
+    /// The tree with the lengths used, in Newick; of unlinked lengths the first partition's.
     #[pyo3(get)]
     tree: String,
+    /// The same with each partition's lengths, where these are unlinked; else that tree alone.
+    #[pyo3(get)]
+    trees: Vec<String>,
     /// Sum of the branch lengths.
     #[pyo3(get)]
     tree_length: f64,
@@ -23,6 +33,7 @@ pub(crate) struct Evaluation {
     #[pyo3(get)]
     models: Vec<String>,
     sites: Vec<f64>,
+    rates: Option<Vec<f64>>,
 }
 
 #[pymethods]
@@ -31,6 +42,14 @@ impl Evaluation {
     #[getter]
     fn site_log_likelihoods<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         doubles(py, &self.sites)
+    }
+
+    /// The mean rate of each column, in units of the mean over all: a new array of float64; None
+    /// unless asked for.
+    #[getter]
+    fn site_rates<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let rates = self.rates.as_ref();
+        rates.map(|rates| doubles(py, rates)).transpose()
     }
 
     fn __repr__(&self) -> String {
@@ -43,22 +62,23 @@ impl Evaluation {
 
 /// Evaluates a tree; `opt` selects the parameters to fit before: "none", "branches" or "all".
 #[pyfunction]
-#[pyo3(signature = (alignment, tree, model, *, opt="all", epsilon=1e-3, engines=None))]
+#[pyo3(signature = (
+    alignment, tree, model, *, opt="all", brlen=None, epsilon=1e-3, site_rates=false, engines=None
+))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
 pub(crate) fn evaluate(
     py: Python<'_>,
     alignment: &Alignment,
     tree: &str,
     model: &str,
     opt: &str,
+    brlen: Option<&str>,
     epsilon: f64,
+    site_rates: bool,
     engines: Option<usize>,
 ) -> PyResult<Evaluation> {
-    let fits = [
-        ("none", Fit::Nothing),
-        ("branches", Fit::Branches),
-        ("all", Fit::All),
-    ];
-    let fit = choose("opt", opt, &fits)?;
+    let fit = choose("opt", opt, &FITS)?;
+    let brlen = parts::linked(brlen)?;
     let names = alignment.inner.names();
     // A fit replaces the given lengths: then a missing one does not matter.
     if fit == Fit::Nothing {
@@ -71,9 +91,9 @@ pub(crate) fn evaluate(
     let options = EvaluationOptions {
         fit,
         epsilon,
-        lengths: linkage(None, &parts).map_err(refuse)?,
+        lengths: linkage(brlen, &parts).map_err(refuse)?,
         sites: Some(alignment.inner.sites()),
-        posteriors: false,
+        posteriors: site_rates,
     };
     let work = |stop: &_| {
         let runner = Stoppable {
@@ -83,12 +103,256 @@ pub(crate) fn evaluate(
         evaluation::evaluate(tree, names, parts, &options, runner)
     };
     let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    let rates = site_rates.then(|| {
+        // Columns without a character, and those of no partition, have no rate.
+        let mut rates = vec![f64::NAN; alignment.inner.sites()];
+        for own in &found.posteriors {
+            rates[own.site] = own.rate;
+        }
+        rates
+    });
     Ok(Evaluation {
         log_likelihood: found.lnl,
-        // One: lengths are linked or scaled here.
-        tree: found.newicks.concat(),
+        tree: found.newicks.first().cloned().unwrap_or_default(),
+        trees: found.newicks,
         tree_length: found.tree_length,
         models: found.models,
         sites: found.sites,
+        rates,
     })
 }
+
+/// Tests which of several trees the alignment excludes: a dict for each.
+#[pyfunction]
+#[pyo3(name = "test", signature = (
+    alignment, trees, model, *, replicates=50_000, seed=1, engines=None
+))]
+pub(crate) fn test_trees<'py>(
+    py: Python<'py>,
+    alignment: &Alignment,
+    trees: Vec<String>,
+    model: &str,
+    replicates: u32,
+    seed: u64,
+    engines: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let replicates = enough(replicates)?.to_usize();
+    let names = alignment.inner.names();
+    if trees.len() < 2 {
+        let trees = trees.len();
+        return Err(refuse(TopologyError::TooFew { trees }));
+    }
+    let parsed = trees.iter().map(|text| parts::tree(text, names));
+    let trees = parsed.collect::<PyResult<Vec<_>>>()?;
+    let parts = parts::parts(alignment, model)?;
+    parts::warn(py, alignment, &parts)?;
+    let lengths = linkage(None, &parts).map_err(refuse)?;
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let fit = |stop: &_| {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        fitted_sites(parts, lengths, trees, &runner, || {})
+    };
+    let sites = interruptible(py, fit, || Ok(()))?.map_err(refuse)?;
+    let options = topology::Options { replicates, seed };
+    let resample = |stop: &_| -> Result<Vec<Verdict>, TopologyError> {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        let table = SiteTable::new(&sites)?;
+        topology::compare(&table, &options, &runner, |_, _| {})
+    };
+    let verdicts = interruptible(py, resample, || Ok(()))?.map_err(refuse)?;
+    parts::report(py, &verdicts)
+}
+
+/// States of a tree's inner nodes, and the changes on its branches, as a dict.
+#[pyfunction]
+#[pyo3(signature = (alignment, tree, model, *, opt="all", engines=None))]
+pub(crate) fn ancestors<'py>(
+    py: Python<'py>,
+    alignment: &Alignment,
+    tree: &str,
+    model: &str,
+    opt: &str,
+    engines: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let fit = choose("opt", opt, &FITS)?;
+    let (names, sites) = (alignment.inner.names(), alignment.inner.sites());
+    if fit == Fit::Nothing {
+        parts::warn_of_lengths(py, tree)?;
+    }
+    let tree = parts::tree(tree, names)?;
+    let parts = parts::parts(alignment, model)?;
+    parts::warn(py, alignment, &parts)?;
+    let lengths = linkage(None, &parts).map_err(refuse)?;
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let work = |stop: &_| -> Result<_, LikelihoodError> {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        let mut own = Likelihood::partitioned(tree, parts, runner, Options::default())?;
+        own.set_lengths(lengths);
+        let lnl = fit.apply(&mut own, EPSILON)?;
+        let (tree, parts) = (own.tree(), own.parts());
+        let found = AncestralSequences::new((tree, lnl), names, parts, sites, None);
+        let changes = found.mutations(tree, names, parts);
+        Ok((found, changes))
+    };
+    let (found, changes) = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    let dict = parts::report(py, &found)?;
+    let rows = changes.lines().skip(1).map(|line| {
+        let cells: Vec<&str> = line.split('\t').collect();
+        cells
+    });
+    // The site is a number.
+    let rows = rows.filter_map(|cells| match cells[..] {
+        [parent, child, site, from, to] => {
+            Some((parent, child, site.parse::<usize>().ok()?, from, to))
+        }
+        _ => None,
+    });
+    dict.set_item("mutations", rows.collect::<Vec<_>>())?;
+    Ok(dict)
+}
+
+/// Supports of a tree's branches, by trees of replicates or by an alignment, as a dict.
+#[pyfunction]
+#[pyo3(signature = (
+    tree, *, bootstraps=None, alignment=None, model=None, kind="fbp", replicates=1000, seed=1,
+    engines=None
+))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
+pub(crate) fn support<'py>(
+    py: Python<'py>,
+    tree: &str,
+    bootstraps: Option<Vec<String>>,
+    alignment: Option<&Alignment>,
+    model: Option<&str>,
+    kind: &str,
+    replicates: u32,
+    seed: u64,
+    engines: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let newick = parts::newick(tree)?;
+    let kinds = Support::ALL.map(|own| (own.name(), own));
+    let chosen = choose("kind", kind, &kinds)?;
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let (labelled, count, values) = match (chosen, bootstraps, alignment, model) {
+        (Support::Replicates(kind), Some(texts), None, None) => {
+            let trees = parts::newicks(&texts)?;
+            let reference = Reference::new(&newick).map_err(refuse)?;
+            let work = |stop: &_| {
+                let runner = Stoppable {
+                    runner: &pool,
+                    stop,
+                };
+                reference.tally_all(&trees, kind, &runner)
+            };
+            let tally = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+            let values = reference.values(&tally).into_iter();
+            let values = values.map(|(_, value)| value).collect();
+            (reference.labelled(&tally), trees.len(), values)
+        }
+        (Support::Alignment(kind), None, Some(alignment), Some(model)) => {
+            let names = alignment.inner.names();
+            let parts = parts::parts(alignment, model)?;
+            parts::warn(py, alignment, &parts)?;
+            let options = AlignmentSupport {
+                kind,
+                replicates: enough(replicates)?,
+                seed,
+                lengths: linkage(None, &parts).map_err(refuse)?,
+            };
+            let work = |stop: &_| {
+                let runner = Stoppable {
+                    runner: &pool,
+                    stop,
+                };
+                options.on(&newick, names, parts, runner, |_| {})
+            };
+            let labelled = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+            let values = kind.values(&labelled);
+            (labelled, replicates.to_usize(), values)
+        }
+        (Support::Replicates(_), ..) => {
+            return Err(PhyloError::new_err(format!(
+                "kind={kind:?} is of bootstraps=[…], without an alignment and a model"
+            )));
+        }
+        (Support::Alignment(_), ..) => {
+            return Err(PhyloError::new_err(format!(
+                "kind={kind:?} is of alignment=… and model=…, without bootstraps"
+            )));
+        }
+    };
+    parts::report(py, &SupportReport::new(chosen, count, values, &labelled))
+}
+
+/// Places the sequences of an alignment that a tree lacks on it: jplace, as a dict.
+#[pyfunction]
+#[pyo3(signature = (alignment, tree, model, *, opt="all", keep=7, engines=None))]
+pub(crate) fn place<'py>(
+    py: Python<'py>,
+    alignment: &Alignment,
+    tree: &str,
+    model: &str,
+    opt: &str,
+    keep: usize,
+    engines: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let fit = choose("opt", opt, &FITS)?;
+    let newick = parts::newick(tree)?;
+    if fit == Fit::Nothing {
+        parts::warn_of_lengths(py, tree)?;
+    }
+    let queries = Queries::new(&alignment.inner, &newick).map_err(refuse)?;
+    let reference = Alignment {
+        inner: queries.reference.clone(),
+    };
+    let tree = parts::tree(tree, reference.inner.names())?;
+    let parts = parts::parts(&reference, model)?;
+    parts::warn(py, &reference, &parts)?;
+    let lengths = linkage(None, &parts).map_err(refuse)?;
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let work = |stop: &_| -> Result<_, LikelihoodError> {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        let mut own = Likelihood::partitioned(tree, parts, runner, Options::default())?;
+        own.set_lengths(lengths);
+        fit.apply(&mut own, EPSILON)?;
+        Ok(placement::place(
+            &queries,
+            (own.tree(), own.parts()),
+            keep.max(1),
+            &runner,
+        ))
+    };
+    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    parts::report(py, &found.map_err(refuse)?)
+}
+
+/// Replicates within the bounds of the command line's.
+fn enough(replicates: u32) -> PyResult<u32> {
+    match (100..=1_000_000).contains(&replicates) {
+        true => Ok(replicates),
+        false => Err(PhyloError::new_err(format!(
+            "replicates={replicates}: 100 to 1000000"
+        ))),
+    }
+}
+
+/// Parameters to fit, by name.
+const FITS: [(&str, Fit); 3] = [
+    ("none", Fit::Nothing),
+    ("branches", Fit::Branches),
+    ("all", Fit::All),
+];
+/// Gain in log-likelihood below which a fit before other work ends.
+const EPSILON: f64 = 0.001;

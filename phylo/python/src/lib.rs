@@ -1,8 +1,9 @@
 //! The Python module `sidecore_phylo`: alignments, likelihoods and searches for notebooks.
 //!
 //! - [`alignment`]: alignments from files, text and NumPy arrays.
-//! - [`evaluate`]: the likelihood of a tree; [`search`]: searches and bootstraps; [`tools`]:
-//!   simulated alignments, distances of trees; [`models`]: choice of a model; [`draw`]: pictures.
+//! - [`evaluate`]: the likelihood of a tree, and what is made of it; [`search`]: searches and
+//!   bootstraps; [`tools`]: simulated alignments, and what is done with trees alone; [`models`]:
+//!   choice of a model; [`draw`]: pictures.
 //! - [`interrupt`]: long calls without the interpreter's lock, which Ctrl-C ends.
 //!
 //! Must stay true: what these functions find is what `sidecore phylo` finds with the same options
@@ -39,5 +40,14 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(draw::draw, module)?)?;
     module.add_function(wrap_pyfunction!(tools::simulate, module)?)?;
     module.add_function(wrap_pyfunction!(tools::compare, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::root, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::consensus, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::species, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::concordance, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::date, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluate::test_trees, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluate::ancestors, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluate::support, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluate::place, module)?)?;
     Ok(())
 }

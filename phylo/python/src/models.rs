@@ -53,7 +53,8 @@ impl From<&Fit> for ModelFit {
 /// Fits models on `tree`, or on one by parsimony, and returns them, the best first.
 #[pyfunction]
 #[pyo3(signature = (
-    alignment, *, data="auto", criterion="bic", free_rates_max=8, tree=None, seed=1, engines=None
+    alignment, *, data="auto", criterion="bic", free_rates_max=8, classes_max=0, tree=None, seed=1,
+    engines=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords, in Python")]
 pub(crate) fn models(
@@ -62,6 +63,7 @@ pub(crate) fn models(
     data: &str,
     criterion: &str,
     free_rates_max: usize,
+    classes_max: usize,
     tree: Option<&str>,
     seed: u64,
     engines: Option<usize>,
@@ -83,10 +85,15 @@ pub(crate) fn models(
             "free_rates_max={free_rates_max}: {FREE_RATES_MAX} at most"
         )));
     }
+    if classes_max > CLASSES_MAX {
+        return Err(PhyloError::new_err(format!(
+            "classes_max={classes_max}: {CLASSES_MAX} at most"
+        )));
+    }
     let options = Options {
         criterion,
         free_rates_max,
-        classes_max: 0,
+        classes_max,
     };
     let patterns = Patterns::new(&alignment.inner, alphabet).map_err(refuse)?;
     parts::warn_of(py, alignment, std::iter::once(&patterns))?;
@@ -108,3 +115,4 @@ pub(crate) fn models(
 
 /// As `sidecore phylo models` has it.
 const FREE_RATES_MAX: usize = 10;
+const CLASSES_MAX: usize = 64;

@@ -4,9 +4,10 @@ use crate::alignment::Alignment;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
+use serde::Serialize;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::io::data::{Partitions, is_doubtful, model_name};
-use sidecore_phylo::likelihood::PartOptions;
+use sidecore_phylo::likelihood::{Lengths, PartOptions};
 use sidecore_phylo::msa::{Findings, Patterns, Warning};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
@@ -74,6 +75,35 @@ fn say(py: Python<'_>, text: &str) -> PyResult<()> {
 pub(crate) fn tree(text: &str, names: &[String]) -> PyResult<Tree> {
     let newick = Newick::parse(text).map_err(refuse_with("tree"))?;
     Tree::from_newick(&newick, names).map_err(refuse_with("tree"))
+}
+
+/// Trees in Newick of any shape.
+pub(crate) fn newicks(texts: &[String]) -> PyResult<Vec<Newick>> {
+    let numbered = texts.iter().enumerate();
+    let parsed = numbered
+        .map(|(at, text)| Newick::parse(text).map_err(refuse_with(format!("tree {}", at + 1))));
+    parsed.collect()
+}
+
+/// A tree in Newick of any shape.
+pub(crate) fn newick(text: &str) -> PyResult<Newick> {
+    Newick::parse(text).map_err(refuse_with("tree"))
+}
+
+/// A report as a dict: what the command line prints with --json.
+pub(crate) fn report<'py>(py: Python<'py>, report: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
+    let text = serde_json::to_string(report).map_err(refuse)?;
+    py.import("json")?.call_method1("loads", (text,))
+}
+
+/// A way of sharing lengths among partitions; none for what the models ask for.
+pub(crate) fn linked(brlen: Option<&str>) -> PyResult<Option<Lengths>> {
+    let all = [
+        ("linked", Lengths::Linked),
+        ("scaled", Lengths::Scaled),
+        ("unlinked", Lengths::Unlinked),
+    ];
+    brlen.map(|name| choose("brlen", name, &all)).transpose()
 }
 
 /// The cores that this process may use, and engines: the same number unless given.

@@ -10,7 +10,6 @@ use sidecore_phylo::analysis::job::Starts;
 use sidecore_phylo::analysis::plan::{Bootstraps, Kind, Ledger, Outcome};
 use sidecore_phylo::analysis::setup::{Request, Setup};
 use sidecore_phylo::analysis::supports::bootstrap_support;
-use sidecore_phylo::bootstrap;
 use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::io::ranks::farm::{Crew, Lead};
 use sidecore_phylo::io::run::alone;
@@ -128,7 +127,8 @@ impl Keeper for Counter<'_> {
 /// Searches for the tree of the highest likelihood, and bootstraps it.
 #[pyfunction]
 #[pyo3(signature = (
-    alignment, model, *, starts=10, bootstraps=Amount::Exactly(0), rapid=false, seed=1,
+    alignment, model, *, starts=10, bootstraps=Amount::Exactly(0), bootstraps_max=1000,
+    rapid=false, jackknife=None, brlen=None, seed=1,
     start_trees=StartTrees::Named("mixed".to_owned()), constraint=None, engines=None,
     policy="equi", progress=None
 ))]
@@ -139,7 +139,10 @@ pub(crate) fn search(
     model: &str,
     starts: u32,
     bootstraps: Amount,
+    bootstraps_max: u32,
     rapid: bool,
+    jackknife: Option<f64>,
+    brlen: Option<&str>,
     seed: u64,
     start_trees: StartTrees,
     constraint: Option<&str>,
@@ -157,6 +160,16 @@ pub(crate) fn search(
             )));
         }
     };
+    if jackknife.is_some_and(|share| share <= 0.0 || share >= 1.0 || share.is_nan() || rapid) {
+        return Err(PhyloError::new_err(
+            "jackknife must be above 0 and below 1, and not be with rapid=True",
+        ));
+    }
+    if !(50..=100_000).contains(&bootstraps_max) {
+        return Err(PhyloError::new_err(format!(
+            "bootstraps_max={bootstraps_max}: 50 to 100000"
+        )));
+    }
     let constraint = constraint.map(|text| {
         let newick = Newick::parse(text).map_err(refuse)?;
         Constraint::from_newick(&newick, names).map_err(refuse)
@@ -167,11 +180,11 @@ pub(crate) fn search(
         starts: Some(starts),
         trees: starts_of(start_trees, names)?,
         bootstraps,
-        bootstraps_max: bootstrap::Options::default().most,
+        bootstraps_max,
         rapid,
-        jackknife: None,
+        jackknife,
         constraint: constraint.transpose()?,
-        lengths: linkage(None, &parts).map_err(refuse)?,
+        lengths: linkage(parts::linked(brlen)?, &parts).map_err(refuse)?,
         seed,
     };
     let setup = Setup::new(&alignment.inner, parts, request).map_err(refuse)?;

@@ -1,13 +1,27 @@
-//! Simulated alignments, and distances of trees.
+//! Simulated alignments, and what is done with trees alone: distances, roots, consensus, species,
+//! concordance, dates.
 
 use crate::alignment::Alignment;
-use crate::parts::{self, PhyloError, refuse, refuse_with};
+use crate::draw::Root;
+use crate::interrupt::{Stoppable, interruptible};
+use crate::parts::{self, PhyloError, choose, refuse, refuse_with};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sidecore_phylo::io::data::model_name;
+use sidecore_phylo::analysis::AnalysisError;
+use sidecore_phylo::concordance::Concordance;
+use sidecore_phylo::consensus::{Rule, consensus as agreed};
+use sidecore_phylo::dating::{ClockOptions, Dates, DatingError, date as dated, without_outgroup};
+use sidecore_phylo::evaluation::Fit;
+use sidecore_phylo::io::data::{linkage, model_name};
+use sidecore_phylo::likelihood::{Likelihood, Options};
 use sidecore_phylo::model::Model;
+use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
+use sidecore_phylo::quartets::GeneTrees;
+use sidecore_phylo::rooting::root as rooted;
+use sidecore_phylo::species::{score_tree, species_tree};
 use sidecore_phylo::{compare as trees, simulate as evolve};
+use std::collections::BTreeMap;
 
 /// Evolves an alignment along `tree`, or along a random tree of `taxa` taxa; returns it and the
 /// tree. The model must have all its values.
@@ -60,3 +74,238 @@ pub(crate) fn compare<'py>(py: Python<'py>, a: &str, b: &str) -> PyResult<Bound<
     distances.set_item("branch_score", found.branch_score)?;
     Ok(distances)
 }
+
+/// Roots a tree: `by` is "midpoint", "mad" or the tips of an outgroup. A dict.
+#[pyfunction]
+pub(crate) fn root<'py>(py: Python<'py>, tree: &str, by: Root) -> PyResult<Bound<'py, PyAny>> {
+    let (newick, method) = (parts::newick(tree)?, by.method()?);
+    let found = py.detach(|| rooted(&newick, &method)).map_err(refuse)?;
+    parts::report(py, &found)
+}
+
+/// The consensus of trees, as a dict; the first `skip` of them are left out.
+#[pyfunction]
+#[pyo3(signature = (trees, *, rule="majority", above=None, skip=0))]
+pub(crate) fn consensus<'py>(
+    py: Python<'py>,
+    trees: Vec<String>,
+    rule: &str,
+    above: Option<f64>,
+    skip: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let rules = [
+        ("strict", Rule::Strict),
+        ("majority", Rule::Majority),
+        ("extended", Rule::Extended),
+    ];
+    let named = choose("rule", rule, &rules)?;
+    let rule = match above {
+        Some(share) if (0.5..1.0).contains(&share) => Rule::Above(share),
+        Some(share) => {
+            return Err(PhyloError::new_err(format!(
+                "above={share}: at least 0.5 and below 1"
+            )));
+        }
+        None => named,
+    };
+    let all = parts::newicks(&trees)?;
+    let kept = all.get(skip..).unwrap_or_default();
+    let found = py.detach(|| agreed(kept, rule)).map_err(refuse)?;
+    parts::report(py, &found)
+}
+
+/// The tree of the species of gene trees, or with `score` that tree's fit to them. A dict.
+#[pyfunction]
+#[pyo3(signature = (genes, *, contract=None, score=None, engines=None))]
+pub(crate) fn species<'py>(
+    py: Python<'py>,
+    genes: Vec<String>,
+    contract: Option<f64>,
+    score: Option<&str>,
+    engines: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let tree = score.map(parts::newick).transpose()?;
+    let labels = tree.as_ref().map(Newick::tip_labels);
+    let genes = gene_trees(labels.unwrap_or_default(), &genes, contract)?;
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let work = |stop: &_| {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        match &tree {
+            Some(tree) => score_tree(&genes, tree, &runner),
+            None => species_tree(&genes, &runner),
+        }
+    };
+    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    parts::report(py, &found)
+}
+
+/// Shares of gene trees and of sites that agree with a tree's branches. A dict.
+#[pyfunction]
+#[pyo3(signature = (
+    tree, *, genes=None, alignment=None, model=None, likelihood=false, quartets=1000, seed=1,
+    engines=None
+))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
+pub(crate) fn concordance<'py>(
+    py: Python<'py>,
+    tree: &str,
+    genes: Option<Vec<String>>,
+    alignment: Option<&Alignment>,
+    model: Option<&str>,
+    likelihood: bool,
+    quartets: u32,
+    seed: u64,
+    engines: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let newick = parts::newick(tree)?;
+    let mut found = Concordance::new(&newick);
+    let (_, pool) = parts::pool(engines, "equi")?;
+    if let Some(texts) = &genes {
+        let genes = gene_trees(newick.tip_labels(), texts, None)?;
+        let work = |stop: &_| {
+            let runner = Stoppable {
+                runner: &pool,
+                stop,
+            };
+            found.add_genes(&genes, &runner)
+        };
+        interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    }
+    match (alignment, model) {
+        (None, None) if genes.is_some() => {}
+        (Some(alignment), Some(model)) => {
+            let names = alignment.inner.names();
+            let own = parts::tree(tree, names)?;
+            let parts = parts::parts(alignment, model)?;
+            parts::warn(py, alignment, &parts)?;
+            let linked = linkage(None, &parts).map_err(refuse)?;
+            let work = |stop: &_| -> Result<(), AnalysisError> {
+                let runner = Stoppable {
+                    runner: &pool,
+                    stop,
+                };
+                let patterns: Vec<&Patterns> = parts.iter().map(|part| &part.patterns).collect();
+                found.add_sites(names, &patterns, (quartets.max(1), seed), &runner)?;
+                if likelihood {
+                    let parts = parts.clone();
+                    let mut own = Likelihood::partitioned(own, parts, runner, Options::default())?;
+                    own.set_lengths(linked);
+                    Fit::All.apply(&mut own, EPSILON)?;
+                    found.add_likelihood(names, (own.tree(), own.parts()), &runner)?;
+                }
+                Ok(())
+            };
+            interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+        }
+        _ => {
+            return Err(PhyloError::new_err(
+                "give genes=[…], or alignment=… with model=…, or all of them",
+            ));
+        }
+    }
+    parts::report(py, &found)
+}
+
+/// A date: a number, or a text such as "2013-05-31" or "b(2012,2013)".
+#[derive(FromPyObject)]
+pub(crate) enum Stamp {
+    Number(f64),
+    Text(String),
+}
+
+/// Dates by name, or the text of a file of dates.
+#[derive(FromPyObject)]
+pub(crate) enum Known {
+    Text(String),
+    Table(BTreeMap<String, Stamp>),
+}
+
+impl Known {
+    fn dates(self) -> Result<Dates, DatingError> {
+        let table = match self {
+            Self::Text(text) => return Dates::parse(&text),
+            Self::Table(table) => table,
+        };
+        // A heading, so that a first line without a date is an error like the others.
+        let mut text = "name\tdate\n".to_owned();
+        for (name, stamp) in table {
+            let date = match stamp {
+                Stamp::Number(date) => date.to_string(),
+                Stamp::Text(date) => date,
+            };
+            text.push_str(&format!("{name}\t{date}\n"));
+        }
+        Dates::parse(&text)
+    }
+}
+
+/// Dates the nodes of a rooted tree; its lengths are of an alignment of `sites` columns. Without
+/// `dates` they are taken from the ends of the tips' names. A dict.
+#[pyfunction]
+#[pyo3(signature = (
+    tree, sites, *, dates=None, outgroup=None, rate=None, replicates=0, spread=0.2, seed=1,
+    engines=None
+))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
+pub(crate) fn date<'py>(
+    py: Python<'py>,
+    tree: &str,
+    sites: usize,
+    dates: Option<Known>,
+    outgroup: Option<Vec<String>>,
+    rate: Option<f64>,
+    replicates: u32,
+    spread: f64,
+    seed: u64,
+    engines: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut newick = parts::newick(tree)?;
+    if let Some(tips) = outgroup {
+        newick = without_outgroup(&newick, tips).map_err(refuse)?;
+    }
+    if rate.is_some_and(|rate| !(1e-15..=1e9).contains(&rate)) || !(0.0..=10.0).contains(&spread) {
+        return Err(PhyloError::new_err(
+            "rate must be from 1e-15 to 1e9, spread from 0 to 10",
+        ));
+    }
+    let known = match dates {
+        Some(known) => known.dates(),
+        None => Dates::of_names(&newick),
+    };
+    let known = known.map_err(refuse)?;
+    let options = ClockOptions {
+        rate,
+        replicates,
+        spread,
+        seed,
+        ..ClockOptions::new(sites)
+    };
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let work = |stop: &_| {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        dated(&newick, &known, &options, &runner)
+    };
+    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    parts::report(py, &found)
+}
+
+/// Gene trees of the taxa `labels` alone, where there are some.
+fn gene_trees(labels: Vec<String>, texts: &[String], contract: Option<f64>) -> PyResult<GeneTrees> {
+    let taxa = labels.len();
+    let genes = GeneTrees::new(labels, &parts::newicks(texts)?, contract).map_err(refuse)?;
+    match genes.labels.get(taxa) {
+        Some(label) if taxa > 0 => Err(PhyloError::new_err(format!(
+            "a gene tree has the tip {label:?}, which the tree does not have"
+        ))),
+        _ => Ok(genes),
+    }
+}
+
+/// Gain in log-likelihood below which a fit ends.
+const EPSILON: f64 = 0.01;

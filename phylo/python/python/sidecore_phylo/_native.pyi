@@ -2,7 +2,7 @@
 a file of partitions (lines `MODEL, NAME = 1-500`)."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, final
 
 import numpy as np
@@ -21,7 +21,7 @@ class Alignment:
         """From names and characters (taxa, sites), of dtype uint8 (ASCII) or S1."""
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Alignment:
-        """Reads PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd. OSError, PhyloError."""
+        """Reads a file in any format that the command line reads; plain or packed. OSError, PhyloError."""
     @staticmethod
     def parse(text: str) -> Alignment:
         """Parses the text of such a file."""
@@ -32,6 +32,7 @@ class Alignment:
     def to_numpy(self) -> NDArray[np.uint8]:
         """The characters: a new array (taxa, sites)."""
     def to_phylip(self) -> str: ...
+    def __getnewargs__(self) -> tuple[list[str], NDArray[np.uint8]]: ...
     def __len__(self) -> int: ...
 
 @final
@@ -42,7 +43,10 @@ class Evaluation:
     def log_likelihood(self) -> float: ...
     @property
     def tree(self) -> str:
-        """The tree with the branch lengths used."""
+        """The tree with the branch lengths used; of unlinked lengths the first partition's."""
+    @property
+    def trees(self) -> list[str]:
+        """One for each partition with unlinked lengths; else that tree alone."""
     @property
     def tree_length(self) -> float: ...
     @property
@@ -51,6 +55,9 @@ class Evaluation:
     @property
     def site_log_likelihoods(self) -> NDArray[np.float64]:
         """One value for each column; 0 where no taxon has a character. A new array."""
+    @property
+    def site_rates(self) -> NDArray[np.float64] | None:
+        """The mean rate of each column; NaN where no taxon has a character. None unless asked for."""
 
 @final
 class SearchResult:
@@ -119,7 +126,9 @@ def evaluate(
     model: str,
     *,
     opt: Literal["none", "branches", "all"] = "all",
+    brlen: Literal["linked", "scaled", "unlinked"] | None = None,
     epsilon: float = 1e-3,
+    site_rates: bool = False,
     engines: int | None = None,
 ) -> Evaluation:
     """The likelihood of a tree, after `opt` was fitted. Other threads run meanwhile; Ctrl-C ends it."""
@@ -130,7 +139,10 @@ def search(
     *,
     starts: int = 10,
     bootstraps: int | Literal["auto"] = 0,
+    bootstraps_max: int = 1000,
     rapid: bool = False,
+    jackknife: float | None = None,
+    brlen: Literal["linked", "scaled", "unlinked"] | None = None,
     seed: int = 1,
     start_trees: Literal["mixed", "parsimony", "random"] | Sequence[str] = "mixed",
     constraint: str | None = None,
@@ -148,6 +160,7 @@ def models(
     data: Literal["auto", "dna", "protein"] = "auto",
     criterion: Literal["bic", "aicc", "aic"] = "bic",
     free_rates_max: int = 8,
+    classes_max: int = 0,
     tree: str | None = None,
     seed: int = 1,
     engines: int | None = None,
@@ -179,3 +192,102 @@ def simulate(
 
 def compare(a: str, b: str) -> Distances:
     """Distances of two trees with the same taxa."""
+
+# The dicts below are what the command line prints with --json (docs/commands.md).
+
+def test(
+    alignment: Alignment,
+    trees: Sequence[str],
+    model: str,
+    *,
+    replicates: int = 50_000,
+    seed: int = 1,
+    engines: int | None = None,
+) -> list[dict[str, float]]:
+    """Tests which of the trees the alignment excludes: `lnl`, `p_au` and so on of each."""
+
+def ancestors(
+    alignment: Alignment,
+    tree: str,
+    model: str,
+    *,
+    opt: Literal["none", "branches", "all"] = "all",
+    engines: int | None = None,
+) -> dict[str, Any]:
+    """States of the inner nodes (`nodes`), the tree with their names, and `mutations`: tuples of parent, child, site
+    (from 1), and the states at both ends."""
+
+def support(
+    tree: str,
+    *,
+    bootstraps: Sequence[str] | None = None,
+    alignment: Alignment | None = None,
+    model: str | None = None,
+    kind: Literal["fbp", "tbe", "sh-alrt", "abayes", "lbp", "ufboot"] = "fbp",
+    replicates: int = 1000,
+    seed: int = 1,
+    engines: int | None = None,
+) -> dict[str, Any]:
+    """Supports of the tree's branches: `values` from 0 to 1, and the `tree` with labels. fbp and tbe are of
+    `bootstraps`, the others of an alignment and a model."""
+
+def place(
+    alignment: Alignment,
+    tree: str,
+    model: str,
+    *,
+    opt: Literal["none", "branches", "all"] = "all",
+    keep: int = 7,
+    engines: int | None = None,
+) -> dict[str, Any]:
+    """Places the sequences of the alignment that the tree lacks on it: jplace."""
+
+def root(tree: str, by: Literal["midpoint", "mad"] | Sequence[str]) -> dict[str, Any]:
+    """Roots a tree; `by` may be the tips of an outgroup. `tree`, and with MAD `deviation` and `ambiguity`."""
+
+def consensus(
+    trees: Sequence[str],
+    *,
+    rule: Literal["strict", "majority", "extended"] = "majority",
+    above: float | None = None,
+    skip: int = 0,
+) -> dict[str, Any]:
+    """The consensus: `tree`, and `shares` of the trees that have its branches."""
+
+def species(
+    genes: Sequence[str],
+    *,
+    contract: float | None = None,
+    score: str | None = None,
+    engines: int | None = None,
+) -> dict[str, Any]:
+    """The tree of the species of gene trees, or the fit of `score` to them."""
+
+def concordance(
+    tree: str,
+    *,
+    genes: Sequence[str] | None = None,
+    alignment: Alignment | None = None,
+    model: str | None = None,
+    likelihood: bool = False,
+    quartets: int = 1000,
+    seed: int = 1,
+    engines: int | None = None,
+) -> dict[str, Any]:
+    """Shares of gene trees and of sites that agree with the tree's branches."""
+
+def date(
+    tree: str,
+    sites: int,
+    *,
+    dates: Mapping[str, float | str] | str | None = None,
+    outgroup: Sequence[str] | None = None,
+    rate: float | None = None,
+    replicates: int = 0,
+    spread: float = 0.2,
+    seed: int = 1,
+    engines: int | None = None,
+) -> dict[str, Any]:
+    """Dates the nodes of a rooted tree; its lengths are of an alignment of `sites` columns. A date is a number, a day
+    ("2013-05-31"), a month, or a range ("b(2012,2013)"). `dates` may be the text of a file; without it they are taken
+    from the tips' names. Intervals come from `replicates`."""
