@@ -14,7 +14,7 @@ use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::Ledger;
 use sidecore_phylo::analysis::report::Report;
 use sidecore_phylo::analysis::supports::{
-    AlignmentSupport, Support, bootstrap_support, sites_of, tree_of,
+    AlignmentSupport, Support, bootstrap_support, joined, sites_of, tree_of,
 };
 use sidecore_phylo::io::files::{Files, Names};
 use sidecore_phylo::io::live::Finished;
@@ -22,6 +22,7 @@ use sidecore_phylo::io::ranks::farm::Crew;
 use sidecore_phylo::io::role::Role;
 use sidecore_phylo::io::run::Run;
 use sidecore_phylo::io::setup::RunSetup;
+use sidecore_phylo::newick::Newick;
 use sidecore_status::Publisher;
 use sidecore_terminal::values::named;
 use std::path::PathBuf;
@@ -33,8 +34,8 @@ One seed, one result: engines, policy and interruptions change nothing but the t
 was ended by a signal, or killed, goes on where it was when the same command is given again; more \
 starts or bootstraps may be asked for then. PREFIX.bestTree, .bestModel, .mlTrees, .startTrees, \
 .bootstraps, .support, .supportTBE, .supportSHaLRT, .supportABayes, .supportLBP, \
-.supportUFBoot, .log and .ckp are written. Exit status: 0 done, 2 something cannot be read, \
-written or does not go together, 130 stopped by a signal.")]
+.supportUFBoot, .supportAll, .log and .ckp are written. Exit status: 0 done, 2 something cannot \
+be read, written or does not go together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
@@ -130,8 +131,16 @@ impl Args {
         }
         let models = run.best_models(&setup.part_names, &ledger);
         let mut written = files.write_trees(&ledger, &models)?;
+        let mut labelled = Vec::new();
         for &support in &self.options.support {
-            written.extend(write_support(support, &files, &ledger, setup, &pool)?);
+            if let Some(tree) = supported(support, &ledger, setup, &pool)? {
+                written.push(files.write_support(support, &tree)?);
+                labelled.push(tree);
+            }
+        }
+        // All of them are the best tree: one file has the labels of all.
+        if let [first, _, ..] = &labelled[..] {
+            written.push(files.write_all_supports(&joined(first.clone(), &labelled))?);
         }
         written.extend(self.write_tables(&ledger, setup, &pool)?);
         let wall_s = began.elapsed().as_secs_f64();
@@ -169,14 +178,13 @@ impl Args {
     }
 }
 
-/// Writes the best tree with supports; nothing where there are no bootstraps for them.
-fn write_support(
+/// The best tree with supports; nothing where there are no bootstraps for them.
+fn supported(
     support: Support,
-    files: &Files,
     ledger: &Ledger,
     setup: &RunSetup,
     pool: &Pool,
-) -> Result<Option<PathBuf>> {
+) -> Result<Option<Newick>> {
     let labelled = match (support, ledger.best()) {
         (Support::Replicates(kind), _) => bootstrap_support(ledger, kind, pool)?,
         (Support::Alignment(_), None) => None,
@@ -193,6 +201,5 @@ fn write_support(
             )?)
         }
     };
-    let write = |tree| files.write_support(support, &tree);
-    Ok(labelled.map(write).transpose()?)
+    Ok(labelled)
 }

@@ -491,6 +491,7 @@ fn files_can_have_raxml_ng_s_names() {
         ("mlTrees", "mlTrees"),
         ("startTree", "startTrees"),
         ("support", "support"),
+        ("supportAll", "supportAll"),
         ("supportTBE", "supportTBE"),
     ];
     assert_eq!(

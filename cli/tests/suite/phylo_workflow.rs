@@ -115,6 +115,21 @@ fn models_are_chosen_as_elsewhere() {
     for file in ["s.bestTree", "s.supportSHaLRT", "s.supportUFBoot"] {
         assert!(here.join(file).is_file(), "{file}");
     }
+    // One tree has both, in the order of the option.
+    let read = |file: &str| std::fs::read_to_string(here.join(file)).unwrap();
+    let labels = |file: &str| -> Vec<String> {
+        let text = read(file);
+        let after = text.split(')').skip(1);
+        let labels = after.filter_map(|rest| Some(rest.split([':', ';']).next()?.to_owned()));
+        labels.filter(|label| !label.is_empty()).collect()
+    };
+    let (first, second) = (labels("s.supportSHaLRT"), labels("s.supportUFBoot"));
+    let both = first.iter().zip(&second).map(|(a, b)| format!("{a}/{b}"));
+    assert!(
+        first.len() == 22 && first.len() == second.len(),
+        "{first:?}"
+    );
+    assert_eq!(labels("s.supportAll"), both.collect::<Vec<_>>());
     let model = std::fs::read_to_string(here.join("s.bestModel")).unwrap();
     assert!(model.starts_with("TN93{"), "{model}");
 }

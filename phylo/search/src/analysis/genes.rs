@@ -12,7 +12,7 @@
 use super::AnalysisError;
 use super::job::{Growing, Searches, Starts, no_files};
 use super::plan::{Bootstraps, Goal, Kind, Ledger, Outcome, Piece, Stream, seed_of};
-use super::supports::{AlignmentKind, AlignmentSupport};
+use super::supports::{AlignmentKind, AlignmentSupport, joined};
 use super::workers::{Job, Watch};
 use crate::bootstrap;
 use crate::likelihood::PartOptions;
@@ -330,18 +330,6 @@ impl<R: Runner + Clone> GeneTrees<'_, R> {
         }
         Ok(joined(tree, &labelled).to_string())
     }
-}
-
-/// A tree with the labels of others of the same shape, with `/` between them.
-fn joined(mut tree: Newick, labelled: &[Newick]) -> Newick {
-    for node in 0..tree.nodes().len() {
-        let labels = labelled.iter().map(|own| own.nodes()[node].label.as_str());
-        let labels: Vec<&str> = labels.filter(|label| !label.is_empty()).collect();
-        if !tree.nodes()[node].children.is_empty() {
-            tree.set_label(node, labels.join("/"));
-        }
-    }
-    tree
 }
 
 /// A model that names no files.

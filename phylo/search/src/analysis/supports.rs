@@ -73,6 +73,19 @@ pub fn bootstrap_support(
     Ok(Some(reference.labelled(&tally)))
 }
 
+/// A tree with the labels of others that are the same tree, with `/` between them.
+#[must_use]
+pub fn joined(mut tree: Newick, labelled: &[Newick]) -> Newick {
+    for node in 0..tree.nodes().len() {
+        let labels = labelled.iter().map(|own| own.nodes()[node].label.as_str());
+        let labels: Vec<&str> = labels.filter(|label| !label.is_empty()).collect();
+        if !tree.nodes()[node].children.is_empty() {
+            tree.set_label(node, labels.join("/"));
+        }
+    }
+    tree
+}
+
 /// Kinds of support that need an alignment, not replicates' trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlignmentKind {

@@ -10,6 +10,7 @@
 //! | `.supportSHaLRT` | the best tree with SH-aLRT support |
 //! | `.supportABayes`, `.supportLBP` | the same with aBayes or local bootstraps |
 //! | `.supportUFBoot` | the best tree with ultrafast bootstraps' support |
+//! | `.supportAll` | the best tree with all supports, where there are several |
 //! | `.geneTrees`, `.geneModels` | of each locus: tree, and model as a line of partitions |
 //! | `.geneTable` | of each locus: taxa, sites, log-likelihood, seconds |
 //! | `.log` | what happened when |
@@ -152,6 +153,14 @@ impl Files {
             Support::Alignment(AlignmentKind::Ufboot) => SUPPORT_UFBOOT,
         };
         self.write(suffix, &format!("{tree}\n"))
+    }
+
+    /// Writes the best tree with supports of several kinds; returns the file's path.
+    ///
+    /// # Errors
+    /// [`FilesError::Io`].
+    pub fn write_all_supports(&self, tree: &Newick) -> Result<PathBuf, FilesError> {
+        self.write(SUPPORT_ALL, &format!("{tree}\n"))
     }
 
     /// Writes gene trees, their models as a file of partitions, and their numbers as a table, in
@@ -337,6 +346,8 @@ const SUPPORT_UFBOOT: &str = ".supportUFBoot";
 const SUPPORT_ABAYES: &str = ".supportABayes";
 /// The best tree with local bootstraps' support.
 const SUPPORT_LOCAL: &str = ".supportLBP";
+/// The best tree with supports of several kinds.
+const SUPPORT_ALL: &str = ".supportAll";
 /// The tree of each locus.
 const GENE_TREES: &str = ".geneTrees";
 /// The model of each locus.
@@ -344,7 +355,7 @@ const GENE_MODELS: &str = ".geneModels";
 /// The loci's numbers.
 const GENE_TABLE: &str = ".geneTable";
 const CHECKPOINT: &str = ".ckp";
-const RESULTS: [&str; 15] = [
+const RESULTS: [&str; 16] = [
     BEST_TREE,
     BEST_PARTITION_TREES,
     BEST_MODEL,
@@ -357,6 +368,7 @@ const RESULTS: [&str; 15] = [
     SUPPORT_UFBOOT,
     SUPPORT_ABAYES,
     SUPPORT_LOCAL,
+    SUPPORT_ALL,
     GENE_TREES,
     GENE_MODELS,
     GENE_TABLE,
