@@ -16,12 +16,14 @@ use sidecore_phylo::analysis::report::Report;
 use sidecore_phylo::analysis::supports::{
     AlignmentSupport, Support, bootstrap_support, joined, sites_of, tree_of,
 };
+use sidecore_phylo::consensus::collapsed;
 use sidecore_phylo::io::files::{Files, Names};
 use sidecore_phylo::io::live::Finished;
 use sidecore_phylo::io::ranks::farm::Crew;
 use sidecore_phylo::io::role::Role;
 use sidecore_phylo::io::run::Run;
 use sidecore_phylo::io::setup::RunSetup;
+use sidecore_phylo::likelihood::LENGTH_MIN;
 use sidecore_phylo::newick::Newick;
 use sidecore_status::Publisher;
 use sidecore_terminal::values::named;
@@ -32,10 +34,10 @@ use std::time::Instant;
 #[command(after_help = "\
 One seed, one result: engines, policy and interruptions change nothing but the time. A run that \
 was ended by a signal, or killed, goes on where it was when the same command is given again; more \
-starts or bootstraps may be asked for then. PREFIX.bestTree, .bestModel, .mlTrees, .startTrees, \
-.bootstraps, .support, .supportTBE, .supportSHaLRT, .supportABayes, .supportLBP, \
-.supportUFBoot, .supportAll, .log and .ckp are written. Exit status: 0 done, 2 something cannot \
-be read, written or does not go together, 130 stopped by a signal.")]
+starts or bootstraps may be asked for then. PREFIX.bestTree, .bestTreeCollapsed, .bestModel, \
+.mlTrees, .startTrees, .bootstraps, .support, .supportTBE, .supportSHaLRT, .supportABayes, \
+.supportLBP, .supportUFBoot, .supportAll, .log and .ckp are written. Exit status: 0 done, 2 \
+something cannot be read, written or does not go together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
@@ -131,6 +133,9 @@ impl Args {
         }
         let models = run.best_models(&setup.part_names, &ledger);
         let mut written = files.write_trees(&ledger, &models)?;
+        if let Some(best) = ledger.best().filter(|_| self.options.polytomies) {
+            written.push(files.write_collapsed(&collapsed(&tree_of(best)?, VOID))?);
+        }
         let mut labelled = Vec::new();
         for &support in &self.options.support {
             if let Some(tree) = supported(support, &ledger, setup, &pool)? {
@@ -203,3 +208,6 @@ fn supported(
     };
     Ok(labelled)
 }
+
+/// The longest branch that counts as none: a fit's shortest ones, to rounding.
+const VOID: f64 = 2.0 * LENGTH_MIN;

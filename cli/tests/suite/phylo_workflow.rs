@@ -469,6 +469,34 @@ fn three_ways_around_a_branch_and_jackknives() {
     assert!(String::from_utf8_lossy(&other.stderr).contains("--jackknife"));
 }
 
+/// Copies of a sequence are children of one node where branches of no length are removed.
+#[test]
+fn copies_make_polytomies() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let rows = [
+        "ACGTACGTAC",
+        "ACGTACGTAC",
+        "ACGTACGTAC",
+        "ACGTACGTAC",
+        "TTGTACCTGG",
+        "TTGTACCTGA",
+    ];
+    let rows = rows.iter().zip("abcdef".chars());
+    let text: String = rows
+        .map(|(row, name)| format!(">{name}\n{row}\n"))
+        .collect();
+    std::fs::write(here.join("c.fa"), text).unwrap();
+    let arguments = "search --msa c.fa --model JC --starts 2 --polytomies --prefix c";
+    json(here, arguments);
+    let count = |file: &str| {
+        let text = std::fs::read_to_string(here.join(file)).unwrap();
+        text.matches('(').count()
+    };
+    // Binary, with one bracket a node; then e and f, and all others.
+    assert_eq!((count("c.bestTree"), count("c.bestTreeCollapsed")), (4, 2));
+}
+
 /// In the order of the nodes, as those of SH-aLRT above.
 const ABAYES: [f64; 6] = [1.0, 0.581, 1.0, 0.147, 0.971, 1.0];
 const LBP: [f64; 6] = [1.0, 0.634, 1.0, 0.122, 0.741, 1.0];

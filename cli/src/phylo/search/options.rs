@@ -67,6 +67,10 @@ pub(super) struct Options {
         default_value = "fbp"
     )]
     pub(super) support: Vec<Support>,
+    /// Write the best tree without its inner branches of no length, too, to
+    /// PREFIX.bestTreeCollapsed: near-identical sequences have many such
+    #[arg(long)]
+    pub(super) polytomies: bool,
     /// Tree of any shape, perhaps of some taxa only, whose branches every tree must have
     #[arg(long, value_name = "FILE")]
     constraint: Option<PathBuf>,

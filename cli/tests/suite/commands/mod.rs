@@ -76,7 +76,7 @@ const RUNS: [(&str, &str); 51] = [
     (
         "phylo search",
         "--msa made.phy --model JC --brlen unlinked --starts 1 --bootstraps 1 --seed 1 --engines 1 \
-         --policy equi --prefix found --json",
+         --policy equi --polytomies --prefix found --json",
     ),
     (
         "phylo simulate",

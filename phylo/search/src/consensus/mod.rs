@@ -1,4 +1,5 @@
-//! Consensus trees: strict, majority rule, extended majority rule.
+//! Consensus trees: strict, majority rule, extended majority rule; and trees without branches that
+//! nothing supports, since they have no length.
 //!
 //! Every branch of a tree splits its taxa in two; a consensus has the splits that enough of the
 //! trees have. Splits of more than half of the trees are always compatible with one another. The
@@ -274,6 +275,28 @@ fn build(
     }
 }
 
+/// A tree without the inner branches of at most this length: their nodes become one. Branches
+/// without a length stay, and so do the labels of the nodes that stay.
+#[must_use]
+pub fn collapsed(tree: &Newick, length_max: f64) -> Newick {
+    let nodes = tree.nodes();
+    let mut made = Newick::root(nodes[0].label.clone());
+    let mut new = vec![0; nodes.len()];
+    // A removed node's children go to the node above it, at the place that it had.
+    let mut path: Vec<usize> = nodes[0].children.iter().rev().copied().collect();
+    while let Some(node) = path.pop() {
+        let own = &nodes[node];
+        let parent = own.parent.map_or(0, |parent| new[parent]);
+        let is_void = own.length.is_some_and(|length| length <= length_max);
+        new[node] = match is_void && !own.children.is_empty() {
+            true => parent,
+            false => made.push(parent, own.label.clone(), own.length),
+        };
+        path.extend(own.children.iter().rev());
+    }
+    made
+}
+
 /// Of a split in a table, besides its set of taxa.
 const SPLIT_BYTES: usize = 96;
 
@@ -366,6 +389,14 @@ mod tests {
         let [a, b] = [all, other].map(|trees| consensus(&trees, Rule::Extended).unwrap());
         assert_eq!(a.shares, b.shares);
         assert!(a.shares.len() > 30, "{}", a.shares.len());
+    }
+
+    #[test]
+    fn branches_without_length_are_removed() {
+        let tree = trees("(a:1,((b:0,c:1)90:0.000001,(d:1,e:1)80:2)X:0.0000005,(f:1,g:1)70);");
+        let found = collapsed(&tree[0], 1e-6).to_string();
+        assert_eq!(found, "(a:1,b:0,c:1,(d:1,e:1)80:2,(f:1,g:1)70);");
+        assert_eq!(collapsed(&tree[0], 0.0).to_string(), tree[0].to_string());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | `.supportSHaLRT` | the best tree with SH-aLRT support |
 //! | `.supportABayes`, `.supportLBP` | the same with aBayes or local bootstraps |
 //! | `.supportUFBoot` | the best tree with ultrafast bootstraps' support |
+//! | `.bestTreeCollapsed` | the best tree without branches of no length, if asked for |
 //! | `.supportAll` | the best tree with all supports, where there are several |
 //! | `.geneTrees`, `.geneModels` | of each locus: tree, and model as a line of partitions |
 //! | `.geneTable` | of each locus: taxa, sites, log-likelihood, seconds |
@@ -153,6 +154,14 @@ impl Files {
             Support::Alignment(AlignmentKind::Ufboot) => SUPPORT_UFBOOT,
         };
         self.write(suffix, &format!("{tree}\n"))
+    }
+
+    /// Writes the best tree without branches of no length; returns the file's path.
+    ///
+    /// # Errors
+    /// [`FilesError::Io`].
+    pub fn write_collapsed(&self, tree: &Newick) -> Result<PathBuf, FilesError> {
+        self.write(COLLAPSED, &format!("{tree}\n"))
     }
 
     /// Writes the best tree with supports of several kinds; returns the file's path.
@@ -346,6 +355,8 @@ const SUPPORT_UFBOOT: &str = ".supportUFBoot";
 const SUPPORT_ABAYES: &str = ".supportABayes";
 /// The best tree with local bootstraps' support.
 const SUPPORT_LOCAL: &str = ".supportLBP";
+/// The best tree without branches of no length.
+const COLLAPSED: &str = ".bestTreeCollapsed";
 /// The best tree with supports of several kinds.
 const SUPPORT_ALL: &str = ".supportAll";
 /// The tree of each locus.
@@ -355,7 +366,7 @@ const GENE_MODELS: &str = ".geneModels";
 /// The loci's numbers.
 const GENE_TABLE: &str = ".geneTable";
 const CHECKPOINT: &str = ".ckp";
-const RESULTS: [&str; 16] = [
+const RESULTS: [&str; 17] = [
     BEST_TREE,
     BEST_PARTITION_TREES,
     BEST_MODEL,
@@ -369,6 +380,7 @@ const RESULTS: [&str; 16] = [
     SUPPORT_ABAYES,
     SUPPORT_LOCAL,
     SUPPORT_ALL,
+    COLLAPSED,
     GENE_TREES,
     GENE_MODELS,
     GENE_TABLE,
