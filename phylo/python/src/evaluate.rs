@@ -205,10 +205,8 @@ pub(crate) fn ancestors<'py>(
     };
     let (found, changes) = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
     let dict = parts::report(py, &found)?;
-    let rows = changes.lines().skip(1).map(|line| {
-        let cells: Vec<&str> = line.split('\t').collect();
-        cells
-    });
+    let lines = changes.lines().skip(1);
+    let rows = lines.map(|line| line.split('\t').collect::<Vec<&str>>());
     // The site is a number.
     let rows = rows.filter_map(|cells| match cells[..] {
         [parent, child, site, from, to] => {
