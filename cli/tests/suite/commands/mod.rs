@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 51] = [
+const RUNS: &[(&str, &str)] = &[
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
