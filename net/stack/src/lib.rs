@@ -41,7 +41,10 @@ pub(crate) mod timer;
 pub use congestion::Algorithm;
 pub use error::{IcmpError, NetError, SessionError};
 pub use secrets::Ends;
-pub use shared::config::{Cidr, Config, Ecn, Keepalive, Offers, Route};
+pub use shared::config::filter::{Rule, RuleProtocol, Verdict};
+pub use shared::config::{
+    Cidr, Config, Ecn, FixedNeighbor, Keepalive, Offers, PreferredSource, Route,
+};
 pub use shared::counters::Counters;
 pub use stack::names::{ListenerId, SessionId, UdpId};
 pub use stack::{Buffers, Stack};
@@ -63,7 +66,7 @@ pub use stack::sharing::Sharing;
 pub use stack::sockets::has_room_or_waits;
 pub use stack::sockets::{Ending, Event, Readiness, Write};
 pub use stack::udp::refusals::{Refusal, has_refusal, next_refusal, want_refusals};
-pub use stack::udp::set_udp_peer;
+pub use stack::udp::{set_udp_class, set_udp_peer};
 pub use state::LOCAL_SESSIONS;
 pub use state::hot::State as SessionState;
 pub use state::store::Placement;

@@ -4,8 +4,90 @@ use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::congestion::Algorithm;
 use crate::error::NetError;
 use crate::state::store::Placement;
-use crate::wire::ip;
+use crate::wire::{Mac, ip};
+use filter::Rule;
 use std::net::IpAddr;
+
+pub(crate) mod filter {
+    //! The packet filter: packets that may open something.
+    //!
+    //! Segments of sessions that exist, and datagrams of a socket's own peer, pass without a look
+    //! at the rules. So answers to what the stack has opened need no rule, and the path of data
+    //! costs nothing. ARP, neighbour discovery, groups and ICMP errors pass as well: without them
+    //! a link does not work, and each has checks of its own.
+    //!
+    //! Must stay true: the verdict depends on the packet and the configuration only, so that all
+    //! stacks of a shard come to the same one.
+
+    use super::Cidr;
+    use crate::secrets::Ends;
+    use crate::wire::Ip;
+
+    /// The fate of a packet.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Verdict {
+        /// It is processed.
+        Allow,
+        /// It is dropped in silence.
+        Drop,
+        /// It is answered as if no socket were there: by a reset, or "port unreachable". Other
+        /// packets than TCP's and UDP's are dropped.
+        Reject,
+    }
+
+    /// A protocol that rules can name.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RuleProtocol {
+        /// TCP.
+        Tcp,
+        /// UDP.
+        Udp,
+        /// Echo requests of ICMP and ICMPv6.
+        Echo,
+    }
+
+    /// A rule: it fits a packet that has all that it names.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Rule {
+        /// The fate of packets that it fits.
+        pub verdict: Verdict,
+        /// Sources.
+        pub from: Option<Cidr>,
+        /// Destinations: addresses of ours, and groups.
+        pub to: Option<Cidr>,
+        /// The protocol.
+        pub protocol: Option<RuleProtocol>,
+        /// Our ports, the first and the last; such a rule fits TCP and UDP only.
+        pub ports: Option<(u16, u16)>,
+        /// The same for the peer's port.
+        pub peer_ports: Option<(u16, u16)>,
+    }
+
+    impl Rule {
+        fn fits(&self, protocol: Option<RuleProtocol>, ends: &Ends) -> bool {
+            let has_ports = matches!(protocol, Some(RuleProtocol::Tcp | RuleProtocol::Udp));
+            let is_in = |network: Option<Cidr>, address: &Ip| {
+                network.is_none_or(|network| {
+                    Ip::from(network.address).shares_prefix(address, network.prefix_bits)
+                })
+            };
+            let is_among = |ports: Option<(u16, u16)>, port: u16| {
+                ports.is_none_or(|(first, last)| has_ports && (first..=last).contains(&port))
+            };
+            (self.protocol.is_none() || self.protocol == protocol)
+                && is_among(self.ports, ends.local_port)
+                && is_among(self.peer_ports, ends.remote_port)
+                && is_in(self.from, &ends.remote)
+                && is_in(self.to, &ends.local)
+        }
+    }
+
+    /// The verdict about a packet; `protocol` is none for one that rules cannot name.
+    pub(crate) fn judge(rules: &[Rule], protocol: Option<RuleProtocol>, ends: &Ends) -> Verdict {
+        let found = rules.iter().find(|rule| rule.fits(protocol, ends));
+        found.map_or(Verdict::Allow, |rule| rule.verdict)
+    }
+}
 
 /// An address and its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +105,25 @@ pub struct Route {
     pub network: Cidr,
     /// The next hop; in one of our networks.
     pub gateway: IpAddr,
+}
+
+/// A preferred source address: packets to `network` leave from `source` unless a socket has an
+/// address of its own. The longest prefix decides; without one, RFC 6724 section 5 does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PreferredSource {
+    /// The destinations.
+    pub network: Cidr,
+    /// One of our addresses.
+    pub source: IpAddr,
+}
+
+/// A neighbour with a fixed hardware address: it is never asked for, and no message replaces it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FixedNeighbor {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its hardware address.
+    pub mac: Mac,
 }
 
 /// Use of explicit congestion notification by TCP (RFC 3168, RFC 9768), as Linux's `tcp_ecn`.
@@ -47,6 +148,12 @@ pub struct Config {
     pub addresses: Vec<Cidr>,
     /// Routes to other networks.
     pub routes: Vec<Route>,
+    /// Source addresses by destination.
+    pub sources: Vec<PreferredSource>,
+    /// Neighbours that are not asked for.
+    pub neighbors: Vec<FixedNeighbor>,
+    /// The packet filter: the first rule that fits decides; without one a packet is allowed.
+    pub filter: Vec<Rule>,
     /// Stateless address autoconfiguration from router advertisements (RFC 4862).
     pub autoconfigure: bool,
     /// Seed of all random numbers; must be secret in an open network.
@@ -67,6 +174,9 @@ pub struct Config {
     pub offers: Offers,
     /// Hop limit of sent packets (RFC 9293 section 3.9.2, RFC 1122 section 3.2.1.7), 1 to 255.
     pub hops: u8,
+    /// Traffic class of sent packets, unless a socket has its own: RFC 2474's six bits, the two of
+    /// ECN are zero.
+    pub traffic_class: u8,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: Ecn,
     /// New sessions' congestion control.
@@ -98,6 +208,9 @@ impl Default for Config {
         Self {
             addresses: Vec::new(),
             routes: Vec::new(),
+            sources: Vec::new(),
+            neighbors: Vec::new(),
+            filter: Vec::new(),
             autoconfigure: false,
             seed: 0,
             sessions_max: 131_072,
@@ -109,6 +222,7 @@ impl Default for Config {
             window_scale: 8,
             offers: Offers::default(),
             hops: ip::HOPS,
+            traffic_class: 0,
             ecn: Ecn::default(),
             congestion: Algorithm::default(),
             pacing: true,
@@ -160,7 +274,24 @@ impl Config {
         if self.hops == 0 {
             return Err(bad("hops", &self.hops, "1 to 255"));
         }
-        for cidr in &self.addresses {
+        self.check_link()
+    }
+
+    /// The same for what is about addresses.
+    fn check_link(&self) -> Result<(), NetError> {
+        let bad = |what, value: &dyn ToString, rule| NetError::Config {
+            what,
+            value: value.to_string(),
+            rule,
+        };
+        if self.traffic_class & 3 != 0 {
+            let rule = "without the two bits of ECN (RFC 3168)";
+            return Err(bad("traffic_class", &self.traffic_class, rule));
+        }
+        let of_rules = self.filter.iter().flat_map(|rule| [rule.from, rule.to]);
+        let of_sources = self.sources.iter().map(|one| one.network);
+        let networks = self.addresses.iter().copied().chain(of_sources);
+        for cidr in networks.chain(of_rules.flatten()) {
             let most = if cidr.address.is_ipv4() { 32 } else { 128 };
             if cidr.prefix_bits > most {
                 return Err(bad(
@@ -170,9 +301,40 @@ impl Config {
                 ));
             }
         }
+        for one in &self.sources {
+            let is_ours = self.addresses.iter().any(|own| own.address == one.source);
+            if !is_ours || one.source.is_ipv4() != one.network.address.is_ipv4() {
+                let rule = "one of `addresses`, of the network's family";
+                return Err(bad("a preferred source", &one.source, rule));
+            }
+        }
+        for one in &self.neighbors {
+            let is_ours = self.addresses.iter().any(|own| own.address == one.address);
+            if is_ours || one.address.is_multicast() || one.address.is_unspecified() {
+                let rule = "the address of another host on the link";
+                return Err(bad("a neighbor", &one.address, rule));
+            }
+            if one.mac[0] & 1 != 0 {
+                let rule = "a hardware address that is no group's";
+                return Err(bad("a neighbor", &format!("{:02x?}", one.mac), rule));
+            }
+        }
+        for (what, count) in [
+            ("the number of rules", self.filter.len()),
+            ("the number of neighbors", self.neighbors.len()),
+            ("the number of preferred sources", self.sources.len()),
+        ] {
+            if count > ENTRIES_MAX {
+                return Err(bad(what, &count, "at most 1024"));
+            }
+        }
         Ok(())
     }
 }
+
+/// Rules, fixed neighbours and preferred sources, at most, of each: each packet that opens something
+/// is compared with the rules one by one.
+const ENTRIES_MAX: usize = 1024;
 
 /// TCP's options in a SYN; all are offered by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -39,6 +39,8 @@ counters! {
     source_routed,
     /// IPv6 packets with an unknown option that forbids further processing (RFC 8200 section 4.2).
     options_refused,
+    /// Packets that the filter did not allow.
+    filtered,
     /// Packets with a wrong checksum.
     bad_checksums,
     /// Fragments received.

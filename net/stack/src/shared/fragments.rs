@@ -5,8 +5,8 @@
 
 use super::Common;
 use super::frames::Address;
-use crate::wire::ethernet;
 use crate::wire::fragment::{self, PACKET_BYTES_MAX, Piece};
+use crate::wire::{ethernet, ip};
 use sidecore_bare::width::{ToU64, ToUsize};
 use zerocopy::IntoBytes;
 
@@ -67,6 +67,9 @@ impl Common {
         let (before, payload) = packet.split_at_mut(head);
         let ends = (&address.source, &address.destination);
         fragment::write(before, ends, address.protocol, address.hops, piece);
+        if address.class != 0 {
+            ip::set_traffic_class(before, address.class);
+        }
         payload.copy_from_slice(bytes);
     }
 

@@ -1,6 +1,8 @@
 //! Frames without a session's window that the stack builds itself.
 
 use super::Common;
+use super::config::Config;
+use super::config::filter::{RuleProtocol, Verdict, judge};
 use crate::checksum::{Sum, pseudo};
 use crate::secrets::Ends;
 use crate::wire::ethernet::{self, Ethernet};
@@ -19,6 +21,8 @@ pub(crate) struct Address {
     pub(crate) destination: Ip,
     pub(crate) protocol: u8,
     pub(crate) hops: u8,
+    /// Traffic class (RFC 2474), without the two bits of ECN.
+    pub(crate) class: u8,
 }
 
 impl Address {
@@ -28,13 +32,14 @@ impl Address {
     }
 
     /// The addresses of a reply to a packet.
-    pub(crate) fn answer(packet: &Packet, mac: Mac, hops: u8) -> Self {
+    pub(crate) fn answer(packet: &Packet, mac: Mac, config: &Config) -> Self {
         Self {
             mac,
             source: packet.destination,
             destination: packet.source,
             protocol: packet.protocol,
-            hops,
+            hops: config.hops,
+            class: config.traffic_class,
         }
     }
 }
@@ -69,6 +74,9 @@ impl Common {
             address.hops,
             len,
         );
+        if address.class != 0 {
+            ip::set_traffic_class(&mut packet[..at], address.class);
+        }
         fill(&mut packet[at..]);
         true
     }
@@ -90,6 +98,7 @@ impl Common {
             destination: ends.remote,
             protocol: ip::TCP,
             hops: self.config.hops,
+            class: self.config.traffic_class,
         };
         // Callers leave out what the ends and the options determine.
         let mut fields = *fields;
@@ -154,7 +163,9 @@ impl Common {
 
     /// RST for a segment without a connection: RFC 9293 section 3.10.7.1.
     pub(crate) fn refuse_segment(&mut self, ends: &Ends, mac: Mac, segment: &Segment<'_>) {
-        if segment.has(RST) {
+        let verdict = self.verdict(Some(RuleProtocol::Tcp), ends);
+        self.count_verdict(verdict);
+        if verdict == Verdict::Drop || segment.has(RST) {
             return;
         }
         if segment.has(ACK) {
@@ -165,6 +176,35 @@ impl Common {
             let zero = Sequence::default();
             self.push_reset(ends, mac, zero, Some(segment.end()), &Options::default());
         }
+    }
+
+    /// The filter's verdict about a packet between these ends that would open something, or has no
+    /// socket. What this stack sent to itself is allowed.
+    #[inline]
+    pub(crate) fn verdict(&self, protocol: Option<RuleProtocol>, ends: &Ends) -> Verdict {
+        let rules = &self.config.filter;
+        if rules.is_empty() || self.interface.is_ours(&ends.remote) {
+            return Verdict::Allow;
+        }
+        judge(rules, protocol, ends)
+    }
+
+    /// Counts a packet that was not allowed.
+    pub(crate) fn count_verdict(&mut self, verdict: Verdict) {
+        self.counters.filtered += u64::from(verdict != Verdict::Allow);
+    }
+
+    /// True if the filter allows a packet without ports; it is counted otherwise.
+    pub(crate) fn allows(&mut self, packet: &Packet, protocol: Option<RuleProtocol>) -> bool {
+        let ends = Ends {
+            local: packet.destination,
+            remote: packet.source,
+            local_port: 0,
+            remote_port: 0,
+        };
+        let verdict = self.verdict(protocol, &ends);
+        self.count_verdict(verdict);
+        verdict == Verdict::Allow
     }
 
     /// The neighbour entry of the next hop towards `remote`.

@@ -1,9 +1,9 @@
 //! Own addresses, and the next hop towards any other.
 //!
-//! Source: RFC 1122 section 3.3.1, RFC 4861 section 5.2, RFC 6724 (partly: the source shares its
-//! network with the next hop).
+//! Source: RFC 1122 section 3.3.1, RFC 4861 section 5.2, RFC 6724 section 5 (rules 2, 6 and 8). Of
+//! sources that are alike by these, and always for IPv4, the one in the next hop's network is taken.
 
-use super::config::{Cidr, Route};
+use super::config::{Cidr, Config};
 use crate::frame::Capabilities;
 use crate::wire::ip::{self, Packet};
 use crate::wire::{Ip, Mac};
@@ -35,12 +35,14 @@ pub(crate) struct Interface {
     pub(crate) completes_checksums: bool,
     pub(crate) networks: Vec<Network>,
     pub(crate) gateways: Vec<Gateway>,
+    /// Networks, and our addresses that packets to them come from.
+    sources: Vec<(Network, Ip)>,
     /// Joined groups, with the number of joins.
     pub(crate) groups: Vec<(Ip, u32)>,
 }
 
 impl Interface {
-    pub(crate) fn new(nic: &Capabilities, addresses: &[Cidr], routes: &[Route]) -> Self {
+    pub(crate) fn new(nic: &Capabilities, config: &Config) -> Self {
         let network = |cidr: &Cidr| Network {
             address: cidr.address.into(),
             prefix_bits: cidr.prefix_bits,
@@ -50,14 +52,20 @@ impl Interface {
             mtu_bytes: nic.mtu_bytes,
             super_bytes: nic.super_segment_bytes.min(0xffff),
             completes_checksums: nic.completes_checksums,
-            networks: addresses.iter().map(network).collect(),
-            gateways: routes
+            networks: config.addresses.iter().map(network).collect(),
+            gateways: config
+                .routes
                 .iter()
                 .map(|route| Gateway {
                     network: network(&route.network),
                     router: route.gateway.into(),
                     is_learnt: false,
                 })
+                .collect(),
+            sources: config
+                .sources
+                .iter()
+                .map(|one| (network(&one.network), one.source.into()))
                 .collect(),
             groups: Vec::new(),
         }
@@ -147,20 +155,65 @@ impl Interface {
     /// The source address for packets to `remote`.
     pub(crate) fn source_for(&self, remote: &Ip) -> Option<Ip> {
         let hop = self.next_hop(remote)?;
-        let family = || {
-            self.networks
-                .iter()
-                .filter(|own| own.address.is_v4() == remote.is_v4())
-        };
-        family()
-            .find(|own| own.address.shares_prefix(&hop, own.prefix_bits))
-            .or_else(|| {
-                family().find(|own| own.address.is_link_local_v6() == remote.is_link_local_v6())
-            })
-            .or_else(|| family().next())
+        let preferred = self.sources.iter();
+        let preferred = preferred
+            .filter(|(network, _)| network.address.shares_prefix(remote, network.prefix_bits))
+            .max_by_key(|(network, _)| network.prefix_bits);
+        if let Some((_, source)) = preferred {
+            return Some(*source);
+        }
+        let own = self.networks.iter();
+        let own = own.filter(|own| own.address.is_v4() == remote.is_v4());
+        // From the end: among equals the first that was configured.
+        own.rev()
+            .max_by_key(|own| suitability(own, remote, &hop))
             .map(|own| own.address)
     }
 }
+
+/// Order of our addresses as sources of packets to `remote`, the best last: RFC 6724 section 5, the
+/// rule 2 (the least scope that reaches it), 6 and 8. Before the last: routers drop packets whose
+/// source is another router's (RFC 2827), so the next hop's network comes first.
+fn suitability(own: &Network, remote: &Ip, hop: &Ip) -> (bool, u8, bool, bool, u32) {
+    let is_near = own.address.shares_prefix(hop, own.prefix_bits);
+    if remote.is_v4() {
+        return (true, 0, true, is_near, 0);
+    }
+    let (scope, wanted) = (scope_of(&own.address), scope_of(remote));
+    let reaches = scope >= wanted;
+    let scope = if reaches { SCOPE_MAX - scope } else { scope };
+    let is_alike = label_of(&own.address) == label_of(remote);
+    let different = u128::from_be_bytes(own.address.0) ^ u128::from_be_bytes(remote.0);
+    // Rule 8 as RFC 6724 section 2.2 has it: bits behind the prefix do not count.
+    let common = different.leading_zeros().min(own.prefix_bits.into());
+    (reaches, scope, is_alike, is_near, common)
+}
+
+/// RFC 4291 section 2.7, RFC 6724 section 3.1: the scope of an IPv6 address.
+fn scope_of(address: &Ip) -> u8 {
+    const LINK: u8 = 2;
+    const GLOBAL: u8 = 14;
+    if address.is_multicast() {
+        address.0[1] & SCOPE_MAX
+    } else if address.is_link_local_v6() || address.is_loopback() {
+        LINK
+    } else {
+        GLOBAL
+    }
+}
+
+/// The label of an IPv6 address by the default policy table: RFC 6724 section 2.1.
+fn label_of(address: &Ip) -> u8 {
+    match address.0 {
+        [0xfc | 0xfd, ..] => 13,
+        [0x20, 0x02, ..] => 2,
+        [0x20, 0x01, 0, 0, ..] => 5,
+        _ => 1,
+    }
+}
+
+/// The largest scope.
+const SCOPE_MAX: u8 = 15;
 
 /// `ff02::1`.
 pub(crate) const ALL_NODES: Ip = Ip([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);

@@ -7,6 +7,7 @@
 //! from an unknown host adds an entry while there is room, and never removes one. Source: RFC 826,
 //! RFC 1122 section 2.3.2, RFC 4861 sections 7.2.5 and 7.3, RFC 5227 section 1.
 
+use super::config::FixedNeighbor;
 use crate::wire::{Ip, Mac};
 use std::collections::BTreeMap;
 
@@ -125,6 +126,19 @@ impl Neighbors {
         (number, generation)
     }
 
+    /// As [`Neighbors::default`], with entries that nothing changes and no other displaces.
+    pub(crate) fn with_fixed(fixed: &[FixedNeighbor]) -> Self {
+        let mut neighbors = Self::default();
+        for one in fixed {
+            // Never the least recently used.
+            let (number, _) = neighbors.entry(&one.address.into(), u64::MAX);
+            let entry = &mut neighbors.entries[usize::from(number)];
+            entry.mac = Some(one.mac);
+            entry.until_ns = u64::MAX;
+        }
+        neighbors
+    }
+
     /// The hardware address of an entry, for `session`, which is put into the waiting list if
     /// necessary.
     #[inline]
@@ -228,7 +242,7 @@ impl Neighbors {
         };
         let entry = &mut self.entries[usize::from(number)];
         if entry.until_ns == u64::MAX {
-            // One of our own addresses.
+            // One of our own addresses, or a fixed neighbour.
             return;
         }
         if entry.mac.is_some_and(|known| known != mac) {
@@ -346,6 +360,31 @@ mod tests {
             neighbors.tick(now_ns + S / 2);
             assert_eq!(neighbors.known(&ip, now_ns + S / 2), Some(OLD));
         }
+    }
+
+    #[test]
+    fn a_fixed_neighbour_is_neither_asked_for_nor_replaced() {
+        let ip = Ip::v4([10, 0, 0, 2]);
+        let fixed = [FixedNeighbor {
+            address: ip.to_std(),
+            mac: OLD,
+        }];
+        let mut neighbors = Neighbors::with_fixed(&fixed);
+        let (number, generation) = neighbors.entry(&ip, 0);
+        for second in 0..60 {
+            neighbors.learn(&ip, NEW, true, second * S);
+            neighbors.suspect(number, generation, second * S);
+            neighbors.tick(second * S);
+            assert_eq!(neighbors.known(&ip, second * S), Some(OLD));
+        }
+        // Others fill the table, and displace one another only.
+        for other in 0..2 * ENTRIES_MAX {
+            let other = u32::try_from(other).unwrap();
+            neighbors.entry(&Ip::v4((0x0b00_0000 + other).to_be_bytes()), 61 * S);
+        }
+        let hop = neighbors.hop(number, generation, 0, 62 * S);
+        assert_eq!(hop, Hop::Known(OLD));
+        assert!(neighbors.questions.is_empty());
     }
 
     #[test]

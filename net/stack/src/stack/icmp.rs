@@ -8,6 +8,7 @@ use crate::checksum::{Sum, changed, pseudo};
 use crate::error::{IcmpError, NetError};
 use crate::secrets::Ends;
 use crate::shared::Common;
+use crate::shared::config::filter::RuleProtocol;
 use crate::shared::frames::Address;
 use crate::shared::interface::solicited_node;
 use crate::state::hot::State;
@@ -81,7 +82,10 @@ impl Host {
         match (bytes[0], bytes[1]) {
             // RFC 1122 section 3.2.2.6; not to groups (it may be ignored, and amplifies).
             (8, 0) if to_us => {
-                let address = Address::answer(packet, from, self.common.config.hops);
+                if !self.common.allows(packet, Some(RuleProtocol::Echo)) {
+                    return;
+                }
+                let address = Address::answer(packet, from, &self.common.config);
                 self.common.push_packet(&address, bytes.len(), |answer| {
                     answer.copy_from_slice(bytes);
                     answer[0] = 0;
@@ -131,7 +135,10 @@ impl Host {
         let number = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         match bytes[0] {
             128 if to_us && !packet.source.is_unspecified() => {
-                let address = Address::answer(packet, from, self.common.config.hops);
+                if !self.common.allows(packet, Some(RuleProtocol::Echo)) {
+                    return;
+                }
+                let address = Address::answer(packet, from, &self.common.config);
                 self.common.push_packet(&address, bytes.len(), |answer| {
                     answer.copy_from_slice(bytes);
                     answer[0] = 129;
@@ -242,6 +249,9 @@ impl Host {
 impl Common {
     /// RFC 1122 section 3.2.2.1: the protocol is not supported here.
     pub(crate) fn refuse_protocol(&mut self, packet: &Packet, bytes: &[u8], from: Mac) {
+        if !self.allows(packet, None) {
+            return;
+        }
         if packet.source.is_v4() {
             self.push_unreachable(packet, bytes, from, 2);
         } else {
@@ -318,8 +328,9 @@ impl Common {
             return;
         }
         let quoted = &bytes[..packet.end.min(QUOTED_V4)];
-        let mut address = Address::answer(packet, from, self.config.hops);
-        address.protocol = ip::ICMP;
+        let mut address = Address::answer(packet, from, &self.config);
+        // RFC 1122 section 3.2.2: errors have the type of service 0.
+        (address.protocol, address.class) = (ip::ICMP, 0);
         self.push_packet(&address, HEADER_BYTES + quoted.len(), |message| {
             message[..2].copy_from_slice(&kind);
             message[HEADER_BYTES..].copy_from_slice(quoted);
@@ -343,8 +354,8 @@ impl Common {
         // An offset into a packet, which has less than 64 KiB.
         let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
         let quoted = &bytes[..packet.end.min(QUOTED_V6)];
-        let mut address = Address::answer(packet, from, self.config.hops);
-        address.protocol = ip::ICMPV6;
+        let mut address = Address::answer(packet, from, &self.config);
+        (address.protocol, address.class) = (ip::ICMPV6, 0);
         let len = HEADER_BYTES + quoted.len();
         self.push_packet(&address, len, |message| {
             message[..2].copy_from_slice(&kind);
@@ -389,6 +400,7 @@ impl Common {
             destination: to,
             protocol: ip::IGMP,
             hops: 1,
+            class: 0,
         };
         self.push_packet(&address, igmp::BYTES, |bytes| {
             bytes.copy_from_slice(&message.to_bytes());
@@ -414,6 +426,7 @@ impl Common {
             // Hop-by-hop options.
             protocol: 0,
             hops: 1,
+            class: 0,
         };
         let report = report(&source);
         self.push_packet(&address, report.len(), |bytes| {

@@ -72,6 +72,7 @@ impl Autoconfiguration {
             destination: ALL_ROUTERS,
             protocol: ip::ICMPV6,
             hops: HOPS_ON_LINK,
+            class: 0,
         };
         let (own, to) = (&address.source, &address.destination);
         let message = ndisc::router_solicitation(own, to, common.interface.mac);
@@ -313,6 +314,7 @@ impl Common {
             destination: if question.mac.is_some() { ip } else { group },
             protocol: ip::ICMPV6,
             hops: HOPS_ON_LINK,
+            class: 0,
         };
         let (own, to) = (&address.source, &address.destination);
         let message = ndisc::neighbor_solicitation(own, to, &ip, self.interface.mac);
@@ -332,6 +334,7 @@ impl Common {
             destination: *to,
             protocol: ip::ICMPV6,
             hops: HOPS_ON_LINK,
+            class: 0,
         };
         let flags = NeighborFlags {
             router: false,

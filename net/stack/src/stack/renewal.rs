@@ -136,8 +136,8 @@ fn renew_common(common: &mut Common, nic: &Capabilities) {
     wheel.clear();
     *random = Random::new(config.seed);
     *secrets = Secrets::new(random);
-    *interface = Interface::new(nic, &config.addresses, &config.routes);
-    *neighbors = Neighbors::default();
+    *interface = Interface::new(nic, config);
+    *neighbors = Neighbors::with_fixed(&config.neighbors);
     empty(control);
     *counters = Counters::default();
     ready.clear();

@@ -172,7 +172,7 @@ impl Sessions {
         path.super_bytes = super_bytes;
         path.retries = 0;
         path.tail = SendTail::EMPTY;
-        path.traffic_class = 0;
+        path.traffic_class = common.config.traffic_class;
         *cold = Cold::default();
         common.shares.add(&ends.remote, ends.local_port);
         self.table.insert(hash, number);

@@ -7,6 +7,7 @@ use super::sessions::Arrival;
 use super::sessions::{Arrived, Sessions, session};
 use crate::shared::Common;
 use crate::shared::config::Ecn;
+use crate::shared::config::filter::{RuleProtocol, Verdict};
 use crate::state::flags::Flags;
 use crate::state::window::field_of;
 use crate::tcp::cookie::{self, CookieOptions};
@@ -32,6 +33,7 @@ impl Sessions {
         arrival: &Arrival,
         segment: &Segment<'_>,
     ) -> Arrived {
+        let is_allowed = common.verdict(Some(RuleProtocol::Tcp), &arrival.ends) == Verdict::Allow;
         let mut old = session(&mut self.store, common, number);
         let later_clock = match segment.options.timestamps {
             Some((value, _)) if old.hot.has(Flags::TIMESTAMPS) => {
@@ -40,10 +42,11 @@ impl Sessions {
             _ => false,
         };
         let later_number = old.hot.receive.nxt < segment.sequence;
-        let has_listener = self
-            .listeners
-            .ports
-            .is_taken(&arrival.ends.local, arrival.ends.local_port);
+        let has_listener = is_allowed
+            && self
+                .listeners
+                .ports
+                .is_taken(&arrival.ends.local, arrival.ends.local_port);
         if has_listener && (later_clock || later_number) {
             old.finish(None);
             self.sweep_all(common);
@@ -66,6 +69,10 @@ impl Sessions {
         let Some(listener) = self.listeners.find(local, port, arrival.hash) else {
             return Arrived::Stray;
         };
+        if common.verdict(Some(RuleProtocol::Tcp), ends) != Verdict::Allow {
+            // As without a listener: a peer of this shard may have the session.
+            return Arrived::Stray;
+        }
         // RFC 9293 section 3.10.7.2: check RST first, then ACK, then SYN. A peer of this shard may
         // have the session of the first two.
         if segment.has(RST) {

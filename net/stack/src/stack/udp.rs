@@ -10,6 +10,7 @@ use crate::buffer::ring::Ring;
 use crate::checksum::{Sum, pseudo};
 use crate::error::NetError;
 use crate::secrets::Ends;
+use crate::shared::config::filter::{RuleProtocol, Verdict};
 use crate::shared::frames::Address;
 use crate::shared::{Common, EventSource};
 use crate::wire::fragment::PACKET_BYTES_MAX;
@@ -161,6 +162,8 @@ struct Socket {
     refusals: Refusals,
     /// The only source of datagrams that it takes.
     peer: Option<(Ip, u16)>,
+    /// Traffic class of its datagrams; the configured one if it has none.
+    traffic_class: Option<u8>,
     listed: bool,
 }
 
@@ -284,6 +287,7 @@ impl Stack {
                 ring: Ring::EMPTY,
                 refusals: Refusals::default(),
                 peer: None,
+                traffic_class: None,
                 listed: false,
             });
             datagrams.sockets.len() as u32 - 1
@@ -293,6 +297,7 @@ impl Stack {
         socket.generation = socket.generation.wrapping_add(1);
         socket.open = true;
         socket.peer = None;
+        socket.traffic_class = None;
         socket.address = ip;
         socket.port = port;
         let generation = socket.generation;
@@ -331,7 +336,8 @@ impl Stack {
     /// [`NetError::NoRoute`], [`NetError::TooLong`], [`NetError::QueueFull`], [`NetError::Gone`].
     pub fn send_to(&mut self, id: UdpId, to: SocketAddr, payload: &[u8]) -> Result<(), NetError> {
         let socket = self.host.datagrams.socket(id)?;
-        let (own, port) = (socket.address, socket.port);
+        let (own, port, class) = (socket.address, socket.port, socket.traffic_class);
+        let class = class.unwrap_or(self.host.common.config.traffic_class);
         let destination = Ip::from(to.ip());
         let way = self.host.way(own, &destination);
         let (source, hop) = way.ok_or(NetError::NoRoute(to.ip()))?;
@@ -363,6 +369,7 @@ impl Stack {
             } else {
                 self.host.common.config.hops
             },
+            class,
         };
         let fill = |bytes: &mut [u8]| {
             bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
@@ -503,13 +510,21 @@ impl Host {
             local_port: port,
             remote_port: header.source.get(),
         };
-        let Some(number) = self.datagrams.taker(&self.common, &ends) else {
+        let verdict = self.common.verdict(Some(RuleProtocol::Udp), &ends);
+        let taker = self.datagrams.taker(&self.common, &ends);
+        let taker = taker.filter(|&number| {
+            // A socket's own peer needs no rule.
+            let socket = &self.datagrams.sockets[number.to_usize()];
+            verdict == Verdict::Allow || socket.peer.is_some()
+        });
+        let Some(number) = taker else {
+            let interface = &self.common.interface;
             // A shard peer may have the socket.
-            if to_us
-                && !self
-                    .shard
-                    .pass_on(&self.common.interface, packet, from, bytes)
-            {
+            if to_us && self.shard.pass_on(interface, packet, from, bytes) {
+                return;
+            }
+            self.common.count_verdict(verdict);
+            if to_us && verdict != Verdict::Drop {
                 // RFC 1122 section 4.1.3.1.
                 self.common.push_unreachable(packet, whole, from, 3);
             }
@@ -549,6 +564,16 @@ pub fn set_udp_peer(
 ) -> Result<(), NetError> {
     let socket = stack.host.datagrams.socket(id)?;
     socket.peer = peer.map(|peer| (Ip::from(peer.ip()), peer.port()));
+    Ok(())
+}
+
+/// Sets the traffic class of a socket's datagrams (IP_TOS, IPV6_TCLASS): RFC 2474's six bits, the
+/// others are ignored.
+///
+/// # Errors
+/// [`NetError::Gone`].
+pub fn set_udp_class(stack: &mut Stack, id: UdpId, class: u8) -> Result<(), NetError> {
+    stack.host.datagrams.socket(id)?.traffic_class = Some(class & !3);
     Ok(())
 }
 

@@ -2,13 +2,18 @@
 //! it, and without a lasting cost. Built manually, without the stack's own code.
 
 use crate::common;
+use crate::hosts::{datagram_v4, ping_v6};
 
 use common::lone::{
     ALL_NODES, Lone, OUR_MAC, OURS, PEER, PEER_MAC, echo, ethernet, ipv4, ipv6, sealed, segment,
     v6_bytes,
 };
 use common::{Frame, MS, S, World, v4, v6};
-use std::net::SocketAddr;
+use sidecore_net_stack::{Cidr, FixedNeighbor, Rule, RuleProtocol, Verdict, set_udp_peer};
+use std::net::{IpAddr, SocketAddr};
+
+const NOTHING: [[u8; 0]; 0] = [];
+const V4: u16 = 0x0800;
 
 /// Packets that a host would answer if they came from a peer: TCP to a listener and to a closed
 /// port, UDP to a closed port, an echo request, an unknown protocol.
@@ -392,4 +397,130 @@ fn a_false_address_is_left_within_nine_seconds() {
         "it was not believed: the test shows nothing"
     );
     assert!(silence_ns <= 9 * S, "{} ms of silence", silence_ns / MS);
+}
+
+const ANY: Rule = Rule {
+    verdict: Verdict::Allow,
+    from: None,
+    to: None,
+    protocol: None,
+    ports: None,
+    peer_ports: None,
+};
+
+/// A SYN to a port, from a neighbour.
+fn syn_to(port: u16) -> Vec<u8> {
+    let syn = sealed(&PEER, &OURS, 6, segment([7_000, port], 9, 0, 2), 16);
+    ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 6, &[], &syn))
+}
+
+#[test]
+fn the_filter_decides_about_what_opens_something() {
+    let mine = Cidr {
+        address: IpAddr::from(PEER),
+        prefix_bits: 24,
+    };
+    let tcp = Rule {
+        protocol: Some(RuleProtocol::Tcp),
+        ports: Some((79, 80)),
+        ..ANY
+    };
+    let rejects = Rule {
+        verdict: Verdict::Reject,
+        protocol: Some(RuleProtocol::Tcp),
+        ports: Some((80, 80)),
+        ..ANY
+    };
+    let drops = Rule {
+        verdict: Verdict::Drop,
+        ..ANY
+    };
+    let only = |from: Option<Cidr>| vec![Rule { from, ..tcp }, drops];
+    let elsewhere = Cidr {
+        address: IpAddr::from([10, 1, 0, 0]),
+        ..mine
+    };
+    // Flags of the answer; none if there is none.
+    for (filter, wanted) in [
+        (vec![], Some(0x12)),
+        (only(None), Some(0x12)),
+        (only(Some(mine)), Some(0x12)),
+        (only(Some(elsewhere)), None),
+        (vec![drops], None),
+        (vec![rejects, drops], Some(0x14)),
+    ] {
+        let count = u64::from(wanted != Some(0x12));
+        let mut lone = Lone::with(|config| config.filter = filter);
+        let answers = lone.answers(syn_to(80));
+        assert_eq!(answers.first().map(|answer| answer[47]), wanted);
+        assert_eq!(lone.counters().filtered, count);
+        assert_eq!(lone.stack.sessions(), usize::from(wanted == Some(0x12)));
+    }
+}
+
+/// A filter that drops all is silent, also where nothing listens, and a link works with it.
+#[test]
+fn what_the_filter_drops_has_no_answer_and_neighbours_have() {
+    let mut lone = Lone::with(|config| {
+        config.filter = vec![Rule {
+            verdict: Verdict::Drop,
+            ..ANY
+        }];
+    });
+    let ack = sealed(&PEER, &OURS, 6, segment([7_000, 80], 9, 5, 16), 16);
+    let silent = [
+        syn_to(80),
+        syn_to(81),
+        ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 6, &[], &ack)),
+        ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 1, &[], &echo(8))),
+        ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 132, &[], &[0; 12])),
+        ethernet(OUR_MAC, V4, &datagram_v4(OURS, 9)),
+        ping_v6(58, &[]),
+    ];
+    let count = silent.len() as u64;
+    for frame in silent {
+        assert_eq!(lone.answers(frame), NOTHING);
+    }
+    assert_eq!(lone.counters().filtered, count);
+    let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 2, 10, 0, 0, 2];
+    arp.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, 1]);
+    assert_eq!(lone.answers(ethernet(OUR_MAC, 0x0806, &arp)).len(), 1);
+}
+
+/// What the stack has opened needs no rule.
+#[test]
+fn answers_to_what_was_opened_here_pass_the_filter() {
+    let drops = Rule {
+        verdict: Verdict::Drop,
+        ..ANY
+    };
+    let mut lone = Lone::with(|config| {
+        config.filter = vec![drops];
+        config.neighbors = vec![FixedNeighbor {
+            address: v4(2, 0).ip(),
+            mac: PEER_MAC,
+        }];
+    });
+    let local = Some(v4(1, 5_000));
+    let id = lone.stack.connect(v4(2, 80), local).expect("connects");
+    let syn = lone.sent().remove(0);
+    let isn: [u8; 4] = syn[38..42].try_into().expect("four bytes");
+    let next = u32::from_be_bytes(isn).wrapping_add(1);
+    let answer = sealed(&PEER, &OURS, 6, segment([80, 5_000], 9, next, 0x12), 16);
+    lone.answers(ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 6, &[], &answer)));
+    assert!(lone.stack.is_synchronized(id));
+
+    // The peer's port in `datagram_v4`.
+    let socket = lone.stack.bind_udp(v4(1, 9)).expect("free");
+    for (peer, taken) in [
+        (None, false),
+        (Some(v4(2, 9)), true),
+        (Some(v4(2, 8)), false),
+    ] {
+        set_udp_peer(&mut lone.stack, socket, peer).expect("open");
+        let answers = lone.answers(ethernet(OUR_MAC, V4, &datagram_v4(OURS, 9)));
+        assert_eq!(answers, NOTHING);
+        let got = lone.stack.receive_from(socket, &mut [0; 8]).expect("open");
+        assert_eq!(got.is_some(), taken, "{peer:?}");
+    }
 }

@@ -5,11 +5,14 @@ use crate::common;
 use crate::hosts::{datagram_v4, ping_v6};
 
 use common::lone::{
-    ALL_NODES, Lone, OUR_MAC, PEER, PEER_MAC, ethernet, ipv4, ipv6, sealed, v6_bytes,
+    ALL_NODES, Lone, OUR_MAC, OURS, PEER, PEER_MAC, echo, ethernet, ipv4, ipv6, sealed, segment,
+    v6_bytes,
 };
 use common::segment::internet_checksum;
 use common::{S, v4, v6};
-use sidecore_net_stack::{Cidr, NetError, Route, SessionError};
+use sidecore_net_stack::{
+    Cidr, FixedNeighbor, NetError, PreferredSource, Route, SessionError, set_udp_class,
+};
 use std::net::{IpAddr, SocketAddr};
 
 const NOTHING: [[u8; 0]; 0] = [];
@@ -450,4 +453,118 @@ fn rfc_3810_5_groups_are_reported_when_joined_left_and_asked_for() {
     }
     lone.stack.leave(group.into());
     assert_eq!(records(lone.sent()), [(3, group)]);
+}
+
+/// A router is reached by its link-local address; a packet that goes through it must not come from
+/// one (RFC 6724 section 5, rule 2).
+#[test]
+fn rfc_6724_5_a_routers_own_address_does_not_choose_the_source() {
+    let mut lone = Lone::with(|config| config.autoconfigure = true);
+    let options = [&SOURCE_MAC[..], &prefix(1, 0xc0, 3600)[..]].concat();
+    lone.answers(router(1800, &options));
+    let far = SocketAddr::from(([0x2001, 0xdb8, 7, 0, 0, 0, 0, 1], 80));
+    let id = lone.stack.connect(far, None).expect("connects");
+    let (local, _) = lone.stack.addresses(id).expect("open");
+    let wanted = [0x2001, 0xdb8, 1, 0, 0, 0xff, 0xfe00, 1];
+    assert_eq!(local.ip(), IpAddr::from(wanted));
+    lone.sent();
+    // On the link, and to a group of the link, the least scope is enough.
+    for to in [0xfe80, 0xff02] {
+        let to = SocketAddr::from(([to, 0, 0, 0, 0, 0, 0, 9], 80));
+        let id = lone.stack.bind_udp(SocketAddr::from(([0_u16; 8], 0)));
+        let id = id.expect("free");
+        lone.stack.send_to(id, to, b"x").expect("sent");
+        let sent = lone.sent().pop().expect("a datagram, or a solicitation");
+        assert_eq!(sent[22..24], [0xfe, 0x80], "{to}");
+    }
+}
+
+/// Rule 6 (labels), rule 8 (the longest prefix), and what the configuration prefers.
+#[test]
+fn rfc_6724_5_sources_are_like_their_destinations() {
+    let own = |first: u16, second: u16| Cidr {
+        address: IpAddr::from([first, second, 0, 0, 0, 0, 0, 1]),
+        prefix_bits: 64,
+    };
+    let (one, other) = (own(0x2001, 0xdb8), own(0x2a00, 1));
+    let preferred = PreferredSource {
+        network: Cidr {
+            address: IpAddr::from([0x2001, 0xdb8, 9, 0, 0, 0, 0, 0]),
+            prefix_bits: 48,
+        },
+        source: other.address,
+    };
+    for (to, wanted) in [
+        ([0xfd00, 9, 0], v6(1).ip()),
+        ([0x2001, 0xdb8, 7], one.address),
+        ([0x2a00, 7, 0], other.address),
+        ([0x2001, 0xdb8, 9], other.address),
+    ] {
+        let mut lone = Lone::with(|config| {
+            config.addresses.extend([one, other]);
+            config.sources = vec![preferred];
+            config.routes = vec![Route {
+                network: Cidr {
+                    address: IpAddr::from([0_u16; 8]),
+                    prefix_bits: 0,
+                },
+                gateway: v6(9).ip(),
+            }];
+        });
+        let to = SocketAddr::from(([to[0], to[1], to[2], 0, 0, 0, 0, 1], 80));
+        let id = lone.stack.connect(to, None).expect("connects");
+        let (local, _) = lone.stack.addresses(id).expect("open");
+        assert_eq!(local.ip(), wanted, "{to}");
+    }
+}
+
+#[test]
+fn a_fixed_neighbour_gets_the_first_packet_at_once() {
+    let mut lone = Lone::with(|config| {
+        config.neighbors = vec![FixedNeighbor {
+            address: v4(2, 0).ip(),
+            mac: PEER_MAC,
+        }];
+    });
+    lone.stack.connect(v4(2, 80), None).expect("connects");
+    let sent = lone.sent();
+    assert_eq!(sent.len(), 1);
+    assert!(sent[0].starts_with(&PEER_MAC) && sent[0][12..14] == [8, 0]);
+}
+
+/// RFC 2474: the configured class, and a socket's own.
+#[test]
+fn packets_have_the_class_of_the_configuration_or_their_socket() {
+    let mut lone = Lone::with(|config| config.traffic_class = 0xb8);
+    let syn = sealed(&PEER, &OURS, 6, segment([7_000, 80], 9, 0, 2), 16);
+    let refused = sealed(&PEER, &OURS, 6, segment([7_000, 81], 9, 0, 2), 16);
+    let ping = ipv4(PEER, OURS, 1, &[], &echo(8));
+    for (packet, kind) in [
+        (ipv4(PEER, OURS, 6, &[], &syn), "SYN"),
+        (ipv4(PEER, OURS, 6, &[], &refused), "refused"),
+        (ping, "echo"),
+    ] {
+        let answers = lone.answers(ethernet(OUR_MAC, V4, &packet));
+        assert_eq!((answers.len(), answers[0][15]), (1, 0xb8), "{kind}");
+        assert_eq!(internet_checksum(&answers[0][14..34]), 0, "{kind}");
+    }
+    // Errors have none: RFC 1122 section 3.2.2.
+    let error = lone.answers(ethernet(OUR_MAC, V4, &datagram_v4(OURS, 9)));
+    assert_eq!((error[0][15], error[0][34]), (0, 3));
+    let id = lone.stack.bind_udp(v4(1, 9)).expect("free");
+    let long = [0; 4000];
+    for (class, wanted) in [(None, 0xb8), (Some(0x2b), 0x28), (Some(0), 0)] {
+        if let Some(class) = class {
+            set_udp_class(&mut lone.stack, id, class).expect("open");
+        }
+        for payload in [&long[..9], &long[..]] {
+            lone.stack.send_to(id, v4(2, 9), payload).expect("sent");
+            let sent = lone.sent();
+            assert!(!sent.is_empty());
+            for frame in sent {
+                assert_eq!(frame[15], wanted, "{} bytes", payload.len());
+                assert_eq!(internet_checksum(&frame[14..34]), 0);
+            }
+        }
+    }
 }
