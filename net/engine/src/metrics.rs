@@ -279,6 +279,7 @@ static FAMILIES: &[Family] = &[
             ("reason=\"martian\"", "/stack/martians"),
             ("reason=\"source_routed\"", "/stack/source_routed"),
             ("reason=\"option_refused\"", "/stack/options_refused"),
+            ("reason=\"filter\"", "/stack/filtered"),
             ("reason=\"outside_window\"", "/stack/unacceptable"),
             ("reason=\"old_timestamp\"", "/stack/paws"),
             ("reason=\"no_memory\"", "/stack/no_memory"),

@@ -33,7 +33,6 @@ use crate::sock::control::{Admission, Control, SockError, default_socket, siblin
 use crate::sock::server::Server;
 use crate::{Cidr, Config, NetError, Stack};
 pub(crate) use nic::NicSetup;
-use nic::hardware_address;
 use serde::Deserialize;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
@@ -398,9 +397,7 @@ pub fn try_out(text: &str) -> Result<(), SetupError> {
 
     let setup = Setup::parse(text)?;
     setup.engine.cores()?;
-    if let Some(address) = &setup.nic.address {
-        hardware_address(address)?;
-    }
+    setup.nic.hardware_address()?;
     for text in &setup.nic.host {
         cidr("nic.host", text)?;
     }

@@ -38,12 +38,20 @@ pub(crate) struct NicSetup {
 }
 
 impl NicSetup {
+    /// Our hardware address, if the file has one.
+    pub(super) fn hardware_address(&self) -> Result<Option<[u8; 6]>, SetupError> {
+        let address = self.address.as_deref();
+        address
+            .map(|text| hardware_address("nic.address", text))
+            .transpose()
+    }
+
     /// Opens the NIC with `count` queues.
     ///
     /// A TAP without an address gets one by its name and the stack's `addresses`, so that those of
     /// two stacks differ.
     pub(super) fn open(&self, count: usize, addresses: &[String]) -> Result<Queues, SetupError> {
-        let address = self.address.as_deref().map(hardware_address).transpose()?;
+        let address = self.hardware_address()?;
         match self.kind.as_str() {
             "tap" => {
                 // Options that are missing keep their defaults, here and below.
@@ -125,7 +133,7 @@ pub(super) fn derived_address(name: &str, addresses: &[String]) -> [u8; 6] {
 }
 
 /// `02:00:00:00:00:01`.
-pub(super) fn hardware_address(text: &str) -> Result<[u8; 6], SetupError> {
+pub(super) fn hardware_address(item: &'static str, text: &str) -> Result<[u8; 6], SetupError> {
     let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
     let bytes: Option<Vec<u8>> = bytes.map(Result::ok).collect();
     bytes
@@ -134,7 +142,7 @@ pub(super) fn hardware_address(text: &str) -> Result<[u8; 6], SetupError> {
         .filter(|address: &[u8; 6]| address[0] & 1 == 0)
         .ok_or_else(|| {
             value(
-                "nic.address",
+                item,
                 text,
                 "six bytes are needed that are no group's, like 02:00:00:00:00:01",
             )

@@ -1,9 +1,11 @@
 //! The stack of a configuration.
 
+use super::nic::hardware_address;
 use super::{EngineSetup, SetupError, cidr, value};
 use crate::engine::ENGINES_MAX;
 use crate::{Algorithm, Cidr, Config, Ecn, Placement, Route};
 use serde::Deserialize;
+use sidecore_net_stack::{FixedNeighbor, PreferredSource, Rule, RuleProtocol, Verdict};
 use sidecore_sys::SysError;
 use std::net::IpAddr;
 
@@ -29,6 +31,17 @@ pub(crate) struct StackSetup {
     pub receive_bytes: Option<u32>,
     /// Hop limit of sent packets.
     pub hops: Option<u8>,
+    /// Code point of sent packets (RFC 2474).
+    pub dscp: Option<u8>,
+    /// Own addresses as the sources of packets to networks.
+    #[serde(default)]
+    pub sources: Vec<SourceSetup>,
+    /// Neighbours with fixed hardware addresses.
+    #[serde(default)]
+    pub neighbors: Vec<NeighborSetup>,
+    /// The packet filter: the first rule that fits decides.
+    #[serde(default)]
+    pub filter: Vec<RuleSetup>,
     /// `cubic`, `reno` or `bbr`.
     pub congestion: Option<String>,
     /// Paces windows over long round trips.
@@ -50,7 +63,167 @@ pub(crate) struct RouteSetup {
     pub gateway: IpAddr,
 }
 
+/// A source address for packets to a network.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SourceSetup {
+    /// `198.51.100.0/24`.
+    pub network: String,
+    /// One of the stack's addresses.
+    pub source: IpAddr,
+}
+
+/// A neighbour that is not asked for.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NeighborSetup {
+    /// `10.77.0.1`.
+    pub address: IpAddr,
+    /// `02:00:00:00:00:01`.
+    pub mac: String,
+}
+
+/// A rule of the packet filter. Of lists one entry has to fit; an empty list fits all.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RuleSetup {
+    /// `allow`, `drop` or `reject`.
+    pub action: String,
+    /// Sources.
+    #[serde(default)]
+    pub from: Vec<String>,
+    /// Destinations.
+    #[serde(default)]
+    pub to: Vec<String>,
+    /// `tcp`, `udp` or `echo`.
+    pub protocol: Option<String>,
+    /// Ports of the stack.
+    #[serde(default)]
+    pub ports: Vec<PortsSetup>,
+    /// Ports of the peer.
+    #[serde(default)]
+    pub peer_ports: Vec<PortsSetup>,
+}
+
+/// A port, or several.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum PortsSetup {
+    /// `22`.
+    One(u16),
+    /// `"8000-8100"`.
+    Range(String),
+}
+
+impl PortsSetup {
+    fn range(&self) -> Result<(u16, u16), SetupError> {
+        match self {
+            Self::One(port) => Ok((*port, *port)),
+            Self::Range(text) => {
+                let ends = text.split_once('-').and_then(|(first, last)| {
+                    let ends: (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+                    Some(ends).filter(|(first, last)| first <= last)
+                });
+                let rule = "a port, or two of them like \"8000-8100\"";
+                ends.ok_or_else(|| value("stack.filter.ports", text, rule))
+            }
+        }
+    }
+}
+
+impl RuleSetup {
+    /// One rule for each combination of what its lists have.
+    fn rules(&self) -> Result<Vec<Rule>, SetupError> {
+        let verdict = match self.action.as_str() {
+            "allow" => Verdict::Allow,
+            "drop" => Verdict::Drop,
+            "reject" => Verdict::Reject,
+            other => {
+                let rule = "it may be allow, drop or reject";
+                return Err(value("stack.filter.action", other, rule));
+            }
+        };
+        let protocol = match self.protocol.as_deref() {
+            None => None,
+            Some("tcp") => Some(RuleProtocol::Tcp),
+            Some("udp") => Some(RuleProtocol::Udp),
+            Some("echo") => Some(RuleProtocol::Echo),
+            Some(other) => {
+                let rule = "it may be tcp, udp or echo";
+                return Err(value("stack.filter.protocol", other, rule));
+            }
+        };
+        let from = choices(&self.from, |text| cidr("stack.filter.from", text))?;
+        let to = choices(&self.to, |text| cidr("stack.filter.to", text))?;
+        let ports = choices(&self.ports, PortsSetup::range)?;
+        let peer_ports = choices(&self.peer_ports, PortsSetup::range)?;
+        let count = [from.len(), to.len(), ports.len(), peer_ports.len()];
+        let count = count
+            .iter()
+            .try_fold(1_usize, |all, len| all.checked_mul(*len));
+        if count.is_none_or(|count| count > COMBINATIONS_MAX) {
+            let rule = "its lists may make 1024 combinations at most";
+            return Err(value("stack.filter.action", &self.action, rule));
+        }
+        let mut rules = Vec::new();
+        for &from in &from {
+            for &to in &to {
+                for &ports in &ports {
+                    rules.extend(peer_ports.iter().map(|&peer_ports| Rule {
+                        verdict,
+                        from,
+                        to,
+                        protocol,
+                        ports,
+                        peer_ports,
+                    }));
+                }
+            }
+        }
+        Ok(rules)
+    }
+}
+
+/// What each entry of a list stands for; for an empty list one choice that fits all.
+fn choices<T, U>(
+    list: &[T],
+    of: impl Fn(&T) -> Result<U, SetupError>,
+) -> Result<Vec<Option<U>>, SetupError> {
+    if list.is_empty() {
+        return Ok(vec![None]);
+    }
+    list.iter().map(|one| of(one).map(Some)).collect()
+}
+
 impl StackSetup {
+    fn neighbors(&self) -> Result<Vec<FixedNeighbor>, SetupError> {
+        let all = self.neighbors.iter().map(|one| {
+            Ok(FixedNeighbor {
+                address: one.address,
+                mac: hardware_address("stack.neighbors.mac", &one.mac)?,
+            })
+        });
+        all.collect()
+    }
+
+    fn sources(&self) -> Result<Vec<PreferredSource>, SetupError> {
+        let all = self.sources.iter().map(|one| {
+            Ok(PreferredSource {
+                network: cidr("stack.sources.network", &one.network)?,
+                source: one.source,
+            })
+        });
+        all.collect()
+    }
+
+    fn filter(&self) -> Result<Vec<Rule>, SetupError> {
+        let mut rules = Vec::new();
+        for rule in &self.filter {
+            rules.extend(rule.rules()?);
+        }
+        Ok(rules)
+    }
+
     pub(super) fn config(&self) -> Result<Config, SetupError> {
         let default = Config::default();
         let addresses = self.addresses.iter();
@@ -67,6 +240,17 @@ impl StackSetup {
         Ok(Config {
             addresses: addresses?,
             routes: routes?,
+            sources: self.sources()?,
+            neighbors: self.neighbors()?,
+            filter: self.filter()?,
+            traffic_class: match self.dscp {
+                None => default.traffic_class,
+                Some(code @ ..64) => code << 2,
+                Some(other) => {
+                    let rule = "0 to 63 (RFC 2474)";
+                    return Err(value("stack.dscp", &other.to_string(), rule));
+                }
+            },
             autoconfigure: self.autoconfigure,
             seed: seed()?,
             sessions_max: self.sessions_max.unwrap_or(default.sessions_max),
@@ -117,6 +301,9 @@ impl StackSetup {
     }
 }
 
+/// Rules that one entry of the file stands for, at most: as many as a stack takes in all.
+const COMBINATIONS_MAX: usize = 1024;
+
 /// The least `stack.memory`, in bytes: some slabs.
 const MEMORY_MIN: usize = 16 << 20;
 
@@ -154,6 +341,112 @@ impl EngineSetup {
                 let rule = "it is for one engine; name the cores of several in `engine.cpus`";
                 Err(value("engine.cpu", &core.to_string(), rule))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Helper functions of tests.
+
+    use super::super::Setup;
+    use crate::{Config, Stack};
+    use sidecore_net_stack::frame::Capabilities;
+    use sidecore_net_stack::{RuleProtocol, Verdict};
+    use std::net::IpAddr;
+
+    const NIC: &str = "[nic]\nkind = \"tap\"\nname = \"t\"\n";
+    const STACK: &str = "[stack]\naddresses = [\"10.77.0.2/24\", \"10.78.0.2/24\"]\n";
+
+    fn config(text: &str) -> Result<Config, String> {
+        let setup = Setup::parse(&format!("{NIC}{STACK}{text}"));
+        let config = setup.and_then(|setup| setup.stack.config());
+        let config = config.map_err(|error| error.to_string())?;
+        let nic = Capabilities::plain([2, 0, 0, 0, 0, 1], 1500);
+        let mut few = config.clone();
+        few.sessions_max = 16;
+        Stack::new(few, &nic).map_err(|error| error.to_string())?;
+        Ok(config)
+    }
+
+    #[test]
+    fn rules_stand_for_all_combinations_of_their_lists() {
+        let text = "
+            [[stack.filter]]
+            action = \"allow\"
+            protocol = \"tcp\"
+            from = [\"10.0.0.0/8\", \"fd00::/8\"]
+            ports = [22, \"8000-8100\"]
+            [[stack.filter]]
+            action = \"drop\"
+        ";
+        let filter = config(text).unwrap().filter;
+        assert_eq!(filter.len(), 5);
+        let first = filter[0];
+        assert_eq!(
+            (first.verdict, first.protocol, first.ports, first.to),
+            (
+                Verdict::Allow,
+                Some(RuleProtocol::Tcp),
+                Some((22, 22)),
+                None
+            )
+        );
+        assert_eq!(filter[1].ports, Some((8000, 8100)));
+        assert_eq!(filter[2].from.unwrap().prefix_bits, 8);
+        assert!(filter[2].from.unwrap().address.is_ipv6());
+        assert_eq!((filter[4].verdict, filter[4].from), (Verdict::Drop, None));
+    }
+
+    #[test]
+    fn neighbours_sources_and_the_code_point_are_read() {
+        let text = "
+            dscp = 46
+            neighbors = [{ address = \"10.77.0.1\", mac = \"02:00:00:00:00:09\" }]
+            sources = [{ network = \"192.0.2.0/24\", source = \"10.78.0.2\" }]
+        ";
+        let config = config(text).unwrap();
+        assert_eq!(config.traffic_class, 0xb8);
+        assert_eq!(config.neighbors[0].mac, [2, 0, 0, 0, 0, 9]);
+        assert_eq!(config.sources[0].source, IpAddr::from([10, 78, 0, 2]));
+    }
+
+    #[test]
+    fn wrong_rules_neighbours_and_sources_are_named() {
+        for (text, expected) in [
+            ("dscp = 64", "0 to 63"),
+            ("filter = [{ action = \"deny\" }]", "drop or reject"),
+            (
+                "filter = [{ action = \"drop\", protocol = \"sctp\" }]",
+                "tcp, udp or echo",
+            ),
+            (
+                "filter = [{ action = \"drop\", ports = [\"9-8\"] }]",
+                "8000-8100",
+            ),
+            (
+                "filter = [{ action = \"drop\", from = [\"10.0.0.0/33\"] }]",
+                "at most 32",
+            ),
+            (
+                "filter = [{ action = \"drop\", port = 22 }]",
+                "unknown field",
+            ),
+            (
+                "neighbors = [{ address = \"10.77.0.2\", mac = \"02:00:00:00:00:09\" }]",
+                "another host",
+            ),
+            (
+                "neighbors = [{ address = \"10.77.0.1\", mac = \"01:00:00:00:00:09\" }]",
+                "six bytes",
+            ),
+            (
+                "sources = [{ network = \"192.0.2.0/24\", source = \"10.77.0.9\" }]",
+                "one of `addresses`",
+            ),
+        ] {
+            let said = config(text).unwrap_err();
+            assert!(said.contains(expected), "{text}: {said}");
         }
     }
 }

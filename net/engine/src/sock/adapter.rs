@@ -6,7 +6,7 @@ use crate::{
     SessionState, Sharing, Stack, UdpId, Write,
 };
 use sidecore_net_stack::{
-    has_refusal, has_room_or_waits, next_refusal, set_udp_peer, want_refusals,
+    has_refusal, has_room_or_waits, next_refusal, set_udp_class, set_udp_peer, want_refusals,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -248,6 +248,12 @@ impl Sockets for Stack {
             SocketOption::ReceiveBytes(bytes) => SessionOption::ReceiveBytes(bytes),
             SocketOption::SegmentBytesMax(bytes) => SessionOption::SegmentBytesMax(bytes),
             SocketOption::Refusals(on) => return Ok(want_refusals(self, Name::udp(socket)?, on)?),
+            SocketOption::TrafficClass(class) => {
+                if let Name::Udp(id) = Name::of(socket) {
+                    return Ok(set_udp_class(self, id, class)?);
+                }
+                SessionOption::TrafficClass(class)
+            }
         };
         match Name::of(socket) {
             Name::Session(id) => self.set_option(id, option)?,

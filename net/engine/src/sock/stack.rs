@@ -112,6 +112,8 @@ pub enum SocketOption {
     SegmentBytesMax(u16),
     /// 7: of a UDP socket, report ICMP errors about its datagrams.
     Refusals(bool),
+    /// 8: traffic class of sent packets (IP_TOS, IPV6_TCLASS), without the two bits of ECN.
+    TrafficClass(u8),
 }
 
 impl SocketOption {
@@ -126,6 +128,7 @@ impl SocketOption {
             5 => Some(Self::ReceiveBytes(value)),
             6 => value.try_into().ok().map(Self::SegmentBytesMax),
             7 => Some(Self::Refusals(value != 0)),
+            8 => value.try_into().ok().map(Self::TrafficClass),
             _ => None,
         }
     }
@@ -141,6 +144,7 @@ impl SocketOption {
             Self::ReceiveBytes(bytes) => (5, bytes),
             Self::SegmentBytesMax(bytes) => (6, bytes.into()),
             Self::Refusals(on) => (7, on.into()),
+            Self::TrafficClass(class) => (8, class.into()),
         }
     }
 }
