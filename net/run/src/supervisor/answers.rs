@@ -56,6 +56,8 @@ impl Supervisor {
         let table = &mut self.table;
         let engines = table.take_asked(inode)?;
         table.give_engines(inode, engines);
+        // The new engine knows none.
+        table.tell_options(inode);
         // The stack may have accepted sessions before it answered.
         self.listeners
             .take_accepted(table, &mut self.streams, inode);

@@ -150,6 +150,9 @@ impl Table {
             // The kernel sets it on the program's own socket, which is asked again.
             carrier.habits = None;
             socket.drop_option(level, name);
+            if let Some(class) = class_of(socket, level, name, &value) {
+                self.pass_on(inode, SocketOption::TrafficClass(class));
+            }
             return Ok(PROCEED);
         }
         set(socket, level, name, &value)?;
@@ -216,7 +219,7 @@ impl Table {
     }
 
     /// Passes SO_SNDBUF and SO_RCVBUF to the stack if the program has set them.
-    pub(super) fn pass_buffers_on(&mut self, inode: u64) {
+    fn pass_buffers_on(&mut self, inode: u64) {
         self.pass_option_on(inode, libc::SOL_SOCKET, libc::SO_SNDBUF, &[]);
         self.pass_option_on(inode, libc::SOL_SOCKET, libc::SO_RCVBUF, &[]);
     }
@@ -240,7 +243,14 @@ impl Table {
             return;
         };
         // The kernel's socket stores all others, which the stack does not have.
-        let Some(option) = option_of_stack(socket, level, name, value) else {
+        if let Some(option) = option_of_stack(socket, level, name, value) {
+            self.pass_on(inode, option);
+        }
+    }
+
+    /// Sets an option of all that a socket has at the stack.
+    pub(super) fn pass_on(&mut self, inode: u64, option: SocketOption) {
+        let Some(socket) = self.sockets.get(&inode) else {
             return;
         };
         if let Some(client) = &mut self.engine.client {
@@ -303,9 +313,33 @@ fn option_of_stack(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Opti
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             SocketOption::UserTimeoutMs(number.cast_unsigned())
         }
-        _ => return None,
+        _ => SocketOption::TrafficClass(class_of(socket, level, name, value)?),
     };
     Some(option)
+}
+
+/// The traffic class that an option sets, if it is that of the socket's packets: as in the kernel,
+/// IP_TOS is IPv4's on an IPv6 socket, too, and may be given as one byte.
+fn class_of(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Option<u8> {
+    let is_v4 = socket.peer.map_or(!socket.is_v6, |peer| peer.is_ipv4());
+    match (level, name) {
+        (libc::IPPROTO_IP, libc::IP_TOS) if is_v4 => {
+            let number = value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+            // Higher bits have no place in the header, and the kernel ignores them.
+            let low = number.map(|number| number.to_le_bytes()[0]);
+            low.or(value.first().copied())
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if !is_v4 => {
+            // -1 is the default; the kernel refuses others out of range.
+            let number = i32::from_ne_bytes(*value.first_chunk()?);
+            if number == -1 {
+                Some(0)
+            } else {
+                number.try_into().ok()
+            }
+        }
+        _ => None,
+    }
 }
 
 /// The error for an option that the kernel's socket would accept, in another state than the
@@ -417,10 +451,12 @@ fn tcp_state(state: &State, ends: Ends) -> u8 {
 }
 
 /// Options that are passed to the stack when a session begins.
-const PASSED: [(i32, i32); 3] = [
+const PASSED: [(i32, i32); 5] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
 ];
 /// `SO_ATTACH_REUSEPORT_CBPF` and `_EBPF` of `include/uapi/asm-generic/socket.h`.
 const ATTACHES: [i32; 2] = [51, 52];

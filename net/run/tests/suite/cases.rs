@@ -525,12 +525,12 @@ fn icmp_errors_of_the_stack_are_in_the_error_queue() {
 }
 
 /// Output of a program over a stack, with the names of the cases.
-fn lines_over_stack(name: &str, program: &str) -> Vec<String> {
+pub(crate) fn lines_over_stack(name: &str, program: &str) -> Vec<String> {
     lines_of(name, program, |case, scratch| over_stack(case, scratch, ""))
 }
 
 /// The same on the kernel's loopback.
-fn lines_on_kernel(name: &str, program: &str) -> Vec<String> {
+pub(crate) fn lines_on_kernel(name: &str, program: &str) -> Vec<String> {
     lines_of(name, program, |case, scratch| {
         run(&case.command, scratch, patience())
     })

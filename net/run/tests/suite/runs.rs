@@ -1,5 +1,6 @@
 //! A run as its user sees it: exit status, signals, what it starts and what it leaves.
 
+use crate::cases::{lines_on_kernel, lines_over_stack};
 use crate::comparison::{PROGRAM, library, python};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -191,4 +192,50 @@ fn programs_of_two_runs_meet_on_the_loopback() {
         let kernel = std::net::TcpStream::connect(("127.0.0.1", port.parse().unwrap()));
         assert!(kernel.is_err(), "the kernel has no such listener");
     }
+}
+
+/// Packets of the stack have the traffic class of their socket, whenever it was set, and sockets that
+/// were accepted that of their listener.
+#[test]
+fn packets_of_the_stack_have_the_class_of_their_socket() {
+    let program = "\
+         HOST = V4 if V4 == '127.0.0.1' else '10.91.9.1'\n\
+         TOS, HEARS = (socket.IPPROTO_IP, socket.IP_TOS), (socket.IPPROTO_IP, 13)\n\
+         raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)\n\
+         raw.settimeout(30)\n\
+         def seen(sock, payload):\n\
+         \x20   port = sock.getsockname()[1].to_bytes(2, 'big')\n\
+         \x20   sock.sendall(payload)\n\
+         \x20   while True:\n\
+         \x20       packet = raw.recv(65536); head = packet[0] % 16 * 4\n\
+         \x20       if packet.endswith(payload) and packet[head:head + 2] == port:\n\
+         \x20           return packet[1] & 0xfc\n\
+         for when in 'listener', 'before', 'after':\n\
+         \x20   # One end is the kernel's.\n\
+         \x20   with socket.socket() as server:\n\
+         \x20       if when == 'listener': server.setsockopt(*TOS, 0x48)\n\
+         \x20       server.bind((V4 if when == 'listener' else HOST, 0)); server.listen()\n\
+         \x20       client = socket.socket()\n\
+         \x20       if when == 'listener': client.bind((HOST, 0))\n\
+         \x20       if when == 'before': client.setsockopt(*TOS, 0x48)\n\
+         \x20       client.connect(server.getsockname())\n\
+         \x20       accepted, _ = server.accept()\n\
+         \x20   sender = accepted if when == 'listener' else client\n\
+         \x20   if when == 'after': sender.setsockopt(*TOS, 0x48)\n\
+         \x20   say(when, seen(sender, b'first' + when.encode()))\n\
+         \x20   sender.setsockopt(*TOS, 0xb8)\n\
+         \x20   say(when, seen(sender, b'second' + when.encode()))\n\
+         \x20   client.close(); accepted.close()\n\
+         taker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         taker.bind((HOST, 0)); taker.setsockopt(*HEARS, 1); taker.settimeout(30)\n\
+         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         sender.setsockopt(*TOS, 0xb8); sender.bind((V4, 0))\n\
+         for value in None, 0x28, 0:\n\
+         \x20   if value is not None: sender.setsockopt(*TOS, value)\n\
+         \x20   sender.sendto(b'x', taker.getsockname())\n\
+         \x20   say([data for _, _, data in taker.recvmsg(9, 64)[1]])\n";
+    assert_eq!(
+        lines_over_stack("class", program),
+        lines_on_kernel("class", program)
+    );
 }

@@ -172,8 +172,7 @@ impl Listeners {
             .and_then(|()| table.replace(caller, place, &near));
         let Err(error) = begun else {
             queue::watch_owner(table, caller, listener);
-            table.pass_buffers_on(listener);
-            table.take_linger(listener);
+            table.tell_options(listener);
             table.sweeps.hurry();
             return Ok(listener);
         };

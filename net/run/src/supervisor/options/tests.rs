@@ -80,6 +80,33 @@ fn the_stack_gets_the_options_that_it_has() {
 }
 
 #[test]
+fn the_traffic_class_is_that_of_the_sessions_family() {
+    let mut of = socket(State::Bound);
+    let tos = (libc::IPPROTO_IP, libc::IP_TOS);
+    let class = (libc::IPPROTO_IPV6, libc::IPV6_TCLASS);
+    let option = |of: &Socket, (level, name): (i32, i32), value: &[u8]| {
+        option_of_stack(of, level, name, value)
+    };
+    let passed = |class| Some(SocketOption::TrafficClass(class));
+    let number = |value: i32| value.to_ne_bytes();
+    assert_eq!(option(&of, tos, &number(0xb8)), passed(0xb8));
+    assert_eq!(option(&of, tos, &[0x48]), passed(0x48));
+    assert_eq!(option(&of, tos, &[]), None);
+    assert_eq!(option(&of, class, &number(0xb8)), None);
+    of.is_v6 = true;
+    assert_eq!(option(&of, tos, &number(0xb8)), None);
+    assert_eq!(option(&of, class, &number(0xb8)), passed(0xb8));
+    assert_eq!(option(&of, class, &number(-1)), passed(0));
+    for refused in [&number(256)[..], &[1]] {
+        assert_eq!(option(&of, class, refused), None);
+    }
+    // An IPv6 socket with an IPv4 peer sends IPv4.
+    of.peer = Some("192.0.2.1:80".parse().unwrap());
+    assert_eq!(option(&of, tos, &number(0x20)), passed(0x20));
+    assert_eq!(option(&of, class, &number(0x20)), None);
+}
+
+#[test]
 fn the_window_follows_the_receive_buffer_and_its_clamp() {
     let mut of = socket(State::Bound);
     let (all, tcp) = (libc::SOL_SOCKET, libc::IPPROTO_TCP);
