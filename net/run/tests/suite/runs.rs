@@ -194,8 +194,8 @@ fn programs_of_two_runs_meet_on_the_loopback() {
     }
 }
 
-/// Packets of the stack have the traffic class of their socket, whenever it was set, and sockets that
-/// were accepted that of their listener.
+/// Packets of the stack have the traffic class of their socket, whenever it was set, and sockets
+/// that were accepted have that of their listener.
 #[test]
 fn packets_of_the_stack_have_the_class_of_their_socket() {
     let program = "\

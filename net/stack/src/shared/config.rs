@@ -332,8 +332,8 @@ impl Config {
     }
 }
 
-/// Rules, fixed neighbours and preferred sources, at most, of each: each packet that opens something
-/// is compared with the rules one by one.
+/// Rules, fixed neighbours and preferred sources, at most, of each: each packet that opens
+/// something is compared with the rules one by one.
 const ENTRIES_MAX: usize = 1024;
 
 /// TCP's options in a SYN; all are offered by default.

@@ -1,7 +1,8 @@
 //! Own addresses, and the next hop towards any other.
 //!
-//! Source: RFC 1122 section 3.3.1, RFC 4861 section 5.2, RFC 6724 section 5 (rules 2, 6 and 8). Of
-//! sources that are alike by these, and always for IPv4, the one in the next hop's network is taken.
+//! Source: RFC 1122 section 3.3.1, RFC 4861 section 5.2, RFC 6724 section 5 (rules 2, 6 and 8).
+//! Among sources that are alike by rules 2 and 6, and always for IPv4, the one in the next hop's
+//! network is taken.
 
 use super::config::{Cidr, Config};
 use crate::frame::Capabilities;
