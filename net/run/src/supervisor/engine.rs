@@ -7,7 +7,7 @@
 
 use super::attaching::{Attach, Attaching};
 use super::errno_of;
-use crate::socket::{Asked, Purpose, Socket};
+use crate::socket::{Asked, Purpose, Socket, State};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
 use sidecore_net::sock::client::{Client, Opening, Sharing, Socket as Session, is_acknowledged};
@@ -252,6 +252,17 @@ impl Engine {
         self.close(session, how);
     }
 
+    /// Returns the chunk of a stream that ends before its program has got all bytes of it. The
+    /// engine counts it as lent until then, whatever becomes of the session.
+    pub(super) fn return_chunk(&mut self, state: &mut State) {
+        if let State::Open(stream) = state
+            && let Some((piece, _)) = stream.carried.take()
+            && let Some(client) = &mut self.client
+        {
+            client.release(piece);
+        }
+    }
+
     /// The program's socket that a session serves.
     pub(super) fn served(&self, session: Session) -> Option<u64> {
         self.sessions.get(&session).copied()
@@ -378,7 +389,6 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::State;
     use crate::socket::tests::socket;
 
     struct Never;

@@ -346,5 +346,12 @@ pub fn set_peer(
     client.post(Request::Peer, socket, entry)
 }
 
+/// Chunks with received bytes that were not returned to the engine yet: unread, or lent by
+/// [`Client::receive`].
+#[must_use]
+pub fn chunks_held(client: &Client) -> u32 {
+    client.chunks.held()
+}
+
 /// Refusals that a socket keeps for its application.
 const REFUSED_MAX: usize = 64;

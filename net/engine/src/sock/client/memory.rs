@@ -94,6 +94,11 @@ impl Chunks {
         })
     }
 
+    /// Receive chunks that this client holds.
+    pub(super) fn held(&self) -> u32 {
+        self.held
+    }
+
     /// True if peers that take nothing could use up the chunks to send from that are left, with
     /// `taken` more than are free.
     #[inline]

@@ -10,6 +10,7 @@ impl Streams {
             return;
         };
         let engines = socket.engines();
+        table.engine.return_chunk(&mut socket.state);
         let is_unaccepted = match &socket.state {
             State::Open(stream) => stream.head.is_greeting(),
             _ => false,
@@ -117,5 +118,154 @@ fn leave_unread(far: &OwnedFd, inode: u64, holder: Holder) {
     if let Some(near) = near {
         // If that fails, the program reads an end of file instead of a reset.
         rustix::net::send(&near, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::tests::socket;
+    use crate::socket::{Head, Report};
+    use crate::supervisor::tests::fixtures::{callers, table};
+    use sidecore_net::sock::client::{ClientOptions, chunks_held};
+    use sidecore_net::sock::control::{Admission, Control};
+    use sidecore_net::sock::{Id, SocketError, SocketOption, Sockets, Status};
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    /// A stack whose sessions receive one byte each.
+    #[derive(Default)]
+    struct OneByte {
+        last: u64,
+        is_new: bool,
+        is_unread: bool,
+    }
+
+    impl Sockets for OneByte {
+        fn listen(&mut self, _: SocketAddr, _: usize, _: Option<u32>) -> Result<Id, SocketError> {
+            Err(SocketError::InUse)
+        }
+
+        fn connect(&mut self, _: SocketAddr, _: u16) -> Result<Id, SocketError> {
+            self.last += 1;
+            (self.is_new, self.is_unread) = (true, true);
+            Ok(Id(self.last))
+        }
+
+        fn accept(&mut self, _: Id) -> Option<(Id, SocketAddr)> {
+            None
+        }
+
+        fn send(
+            &mut self,
+            _: Id,
+            _: usize,
+            _: &mut dyn FnMut(&mut [u8]),
+        ) -> Result<usize, SocketError> {
+            Ok(0)
+        }
+
+        fn receive(&mut self, _: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize {
+            if bytes_max == 0 || !std::mem::take(&mut self.is_unread) {
+                return 0;
+            }
+            sink(b"x");
+            1
+        }
+
+        fn status(&self, _: Id) -> Status {
+            Status {
+                connected: true,
+                ..Status::default()
+            }
+        }
+
+        fn shutdown(&mut self, _: Id) {}
+
+        fn close(&mut self, _: Id) {}
+
+        fn abort(&mut self, _: Id) {}
+
+        fn set(&mut self, _: Id, _: SocketOption) -> Result<(), SocketError> {
+            Ok(())
+        }
+
+        fn bind_udp(&mut self, _: SocketAddr, _: Option<u32>) -> Result<Id, SocketError> {
+            Err(SocketError::InUse)
+        }
+
+        fn send_to(&mut self, _: Id, _: SocketAddr, _: &[u8]) -> Result<bool, SocketError> {
+            Ok(true)
+        }
+
+        fn receive_from(
+            &mut self,
+            _: Id,
+            _: usize,
+            _: usize,
+            _: &mut dyn FnMut(&[u8]),
+        ) -> Option<(SocketAddr, usize)> {
+            None
+        }
+
+        fn local(&self, _: Id) -> Option<SocketAddr> {
+            "192.0.2.1:9".parse().ok()
+        }
+
+        fn next_ready(&mut self) -> Option<Id> {
+            std::mem::take(&mut self.is_new).then_some(Id(self.last))
+        }
+    }
+
+    /// The chunk of a piece that a full pair has not taken stayed lent: each session that ended so
+    /// made a chunk less for all others.
+    #[test]
+    fn a_stream_that_ends_with_bytes_left_holds_no_chunk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("net.sock");
+        let (_control, mut server) = Control::start(&path, Admission::default()).unwrap();
+        let alive = Arc::new(());
+        let of_thread = Arc::clone(&alive);
+        std::thread::spawn(move || {
+            let mut stack = OneByte::default();
+            // Until the test is over, however it ends.
+            while Arc::strong_count(&of_thread) > 1 {
+                if server.poll(&mut stack) == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let mut client = Client::attach(&path, &ClientOptions::default()).unwrap();
+        let (listener, _callers) = callers(0);
+        let mut table = table(listener);
+        let mut streams = Streams::default();
+        for (name, head) in [
+            ("reset", Head::Data),
+            ("reset", Head::Greeting(7)),
+            ("forgotten", Head::Data),
+            ("shut", Head::Data),
+        ] {
+            let session = client.connect("192.0.2.1:80".parse().unwrap()).unwrap();
+            let piece = loop {
+                client.poll(Duration::from_millis(10)).unwrap();
+                if let Some(piece) = client.receive(session).unwrap() {
+                    break piece;
+                }
+            };
+            assert_eq!((piece.bytes(), chunks_held(&client)), (&b"x"[..], 1));
+            let mut stream = Stream::new(session, Report::Made, head);
+            stream.carried = Some((piece, 0));
+            table.sockets.insert(1, socket(State::Open(stream)));
+            table.engine.client = Some(client);
+            match name {
+                "reset" => streams.reset(&mut table, 1, Errno::CONNRESET),
+                "forgotten" => table.forget(1),
+                _ => table.end_shut(1),
+            }
+            client = table.engine.client.take().unwrap();
+            assert_eq!(chunks_held(&client), 0, "{name} {head:?}");
+            table.sockets.remove(&1);
+        }
+        drop(alive);
     }
 }

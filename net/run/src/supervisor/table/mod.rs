@@ -132,9 +132,10 @@ impl Table {
 
     /// Removes a socket that no program has any more, and closes its sessions.
     pub(super) fn forget(&mut self, inode: u64) {
-        let Some(socket) = self.remove(inode) else {
+        let Some(mut socket) = self.remove(inode) else {
             return;
         };
+        self.engine.return_chunk(&mut socket.state);
         self.duplicates.forget(inode);
         let engines = socket.engines();
         if socket.lingers.is_some() {
@@ -175,6 +176,7 @@ impl Table {
             return;
         };
         let engines = socket.engines();
+        self.engine.return_chunk(&mut socket.state);
         socket.state = State::Over;
         socket.far = None;
         self.sweeps.note_unseen();
