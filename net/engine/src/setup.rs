@@ -398,6 +398,7 @@ pub fn try_out(text: &str) -> Result<(), SetupError> {
     let setup = Setup::parse(text)?;
     setup.engine.cores()?;
     setup.nic.hardware_address()?;
+    setup.nic.tag()?;
     for text in &setup.nic.host {
         cidr("nic.host", text)?;
     }

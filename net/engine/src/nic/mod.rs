@@ -1,8 +1,8 @@
 //! A NIC as the stack sees it: frames received and sent, and hardware offloads.
 //!
 //! [`tap`] leads to the local kernel, [`packet`] and [`xdp`] to a network interface, [`pair`] to
-//! another stack, [`spread`] to several; [`middleware`] adds impairments. Each must pass
-//! `tests/suite/nic.rs`.
+//! another stack, [`spread`] to several; [`vlan`] is a part of another NIC; [`middleware`] adds
+//! impairments. Each must pass `tests/suite/nic.rs`.
 //!
 //! Segmentation and checksums are part of the trait from the start: if a NIC cuts super-segments
 //! and completes checksums, the stack passes it up to 64 KiB at a time and touches no payload byte.
@@ -17,6 +17,223 @@ pub mod packet;
 pub mod pair;
 pub mod spread;
 pub mod tap;
+pub mod vlan {
+    //! One VLAN of a NIC (IEEE 802.1Q).
+    //!
+    //! Frames get a tag as they leave and lose it as they arrive, so that the stack knows of none.
+    //! Must stay true: frames without the VLAN's tag do not reach the stack, and what is counted
+    //! from a frame's beginning is moved by the tag. Source: IEEE 802.1Q-2022 section 9.6.
+
+    use super::{BorrowedFd, Capabilities, Nic, NicError, Outgoing, Received, TransmitChecksum};
+
+    /// A NIC that is one VLAN of another.
+    #[derive(Debug)]
+    pub struct Vlan<N> {
+        nic: N,
+        id: u16,
+        /// The type and the tag's word.
+        tag: [u8; 4],
+        /// The header of a frame that is sent, with the tag.
+        header: Vec<u8>,
+    }
+
+    impl<N: Nic> Vlan<N> {
+        /// The VLAN `id` of `nic`; frames are sent with this priority.
+        ///
+        /// # Errors
+        /// [`NicError::Options`] for a number or a priority out of range.
+        pub fn new(nic: N, id: u16, priority: u8) -> Result<Self, NicError> {
+            check(id, priority)?;
+            let [high, low] = (u16::from(priority) << 13 | id).to_be_bytes();
+            let [first, second] = TAGGED;
+            Ok(Self {
+                nic,
+                id,
+                tag: [first, second, high, low],
+                header: Vec::new(),
+            })
+        }
+    }
+
+    /// Rejects a number or a priority that no tag can have.
+    pub(crate) fn check(id: u16, priority: u8) -> Result<(), NicError> {
+        // 0 is a tag without a VLAN, and 4095 is reserved.
+        if !(1..ID_MASK).contains(&id) {
+            let reason = format!("VLAN {id} is not allowed; 1 to 4094 are");
+            return Err(NicError::Options(reason));
+        }
+        if priority > PRIORITY_MAX {
+            let reason = format!("the priority {priority} is not allowed; 0 to 7 are");
+            return Err(NicError::Options(reason));
+        }
+        Ok(())
+    }
+
+    impl<N: Nic> Nic for Vlan<N> {
+        fn capabilities(&self) -> Capabilities {
+            // Frames have room for a tag behind the MTU.
+            self.nic.capabilities()
+        }
+
+        fn receive(
+            &mut self,
+            budget: usize,
+            sink: &mut dyn FnMut(Received<'_>),
+        ) -> Result<usize, NicError> {
+            let (id, mut count) = (self.id, 0);
+            self.nic.receive(budget, &mut |frame| {
+                if let Some(frame) = untagged(frame, id) {
+                    count += 1;
+                    sink(frame);
+                }
+            })?;
+            Ok(count)
+        }
+
+        fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+            let Some((addresses, rest)) = frame.header.split_at_checked(ADDRESSES_BYTES) else {
+                // No Ethernet frame: lost, as on a wire.
+                return Ok(true);
+            };
+            self.header.clear();
+            for part in [addresses, &self.tag, rest] {
+                self.header.extend_from_slice(part);
+            }
+            let checksum = match frame.checksum {
+                TransmitChecksum::Complete => TransmitChecksum::Complete,
+                TransmitChecksum::Partial { start, offset } => TransmitChecksum::Partial {
+                    start: start + TAG_BYTES,
+                    offset,
+                },
+            };
+            self.nic.transmit(&Outgoing {
+                header: &self.header,
+                payload: frame.payload,
+                checksum,
+                segment_bytes: frame.segment_bytes,
+            })
+        }
+
+        fn flush(&mut self) -> Result<(), NicError> {
+            self.nic.flush()
+        }
+
+        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+            self.nic.descriptor()
+        }
+
+        fn arm(&mut self) -> Result<bool, NicError> {
+            self.nic.arm()
+        }
+    }
+
+    /// A received frame of this VLAN, without its tag.
+    fn untagged(frame: Received<'_>, id: u16) -> Option<Received<'_>> {
+        let Received {
+            bytes,
+            checksum,
+            segment_bytes,
+        } = frame;
+        let tag_bytes = usize::from(TAG_BYTES);
+        let head = bytes.get(ADDRESSES_BYTES..ADDRESSES_BYTES + tag_bytes)?;
+        let word = u16::from_be_bytes([head[2], head[3]]);
+        if head[..2] != TAGGED || word & ID_MASK != id {
+            return None;
+        }
+        // The addresses move up to the type behind the tag.
+        bytes.copy_within(..ADDRESSES_BYTES, tag_bytes);
+        Some(Received {
+            bytes: &mut bytes[tag_bytes..],
+            checksum,
+            segment_bytes,
+        })
+    }
+
+    /// The type of a frame with a tag.
+    pub(super) const TAGGED: [u8; 2] = [0x81, 0x00];
+    const TAG_BYTES: u16 = 4;
+    const ADDRESSES_BYTES: usize = 12;
+    /// The lower 12 bits of the tag's word.
+    const ID_MASK: u16 = 0x0fff;
+    const PRIORITY_MAX: u8 = 7;
+
+    #[cfg(test)]
+    mod tests {
+        #![allow(clippy::unwrap_used)] // Helper functions of tests.
+
+        use super::*;
+        use crate::nic::pair::{self, Pair, PairOptions};
+
+        fn frames(nic: &mut impl Nic) -> Vec<Vec<u8>> {
+            let mut frames = Vec::new();
+            nic.receive(64, &mut |frame| frames.push(frame.bytes.to_vec()))
+                .unwrap();
+            frames
+        }
+
+        fn send(nic: &mut impl Nic, header: &[u8]) {
+            let frame = Outgoing {
+                header,
+                payload: [&[], &[]],
+                checksum: TransmitChecksum::Complete,
+                segment_bytes: None,
+            };
+            assert!(nic.transmit(&frame).unwrap());
+            nic.flush().unwrap();
+        }
+
+        fn link() -> (Vlan<Pair>, Pair) {
+            let (near, far) = pair::link(&PairOptions::default()).unwrap();
+            (Vlan::new(near, 0x123, 5).unwrap(), far)
+        }
+
+        #[test]
+        fn frames_leave_with_the_tag_and_arrive_without() {
+            let (mut near, mut far) = link();
+            let plain: Vec<u8> = (0..60).collect();
+            send(&mut near, &plain);
+            let tagged = [&plain[..12], &[0x81, 0, 0xa1, 0x23], &plain[12..]].concat();
+            assert_eq!(frames(&mut far), [tagged.clone()]);
+            send(&mut far, &tagged);
+            assert_eq!(frames(&mut near), [plain]);
+        }
+
+        #[test]
+        fn other_frames_do_not_arrive() {
+            let (mut near, mut far) = link();
+            let mut frame = [0; 64];
+            for tag in [
+                // None, another VLAN's, none of a VLAN, a provider's (802.1ad).
+                [8, 0, 0, 0],
+                [0x81, 0, 0x01, 0x24],
+                [0x81, 0, 0xa0, 0],
+                [0x88, 0xa8, 0x01, 0x23],
+            ] {
+                frame[12..16].copy_from_slice(&tag);
+                send(&mut far, &frame);
+            }
+            send(&mut far, &frame[..14]);
+            assert!(frames(&mut near).is_empty());
+            // Whatever the priority.
+            frame[12..16].copy_from_slice(&[0x81, 0, 0xe1, 0x23]);
+            send(&mut far, &frame);
+            assert_eq!(frames(&mut near).len(), 1);
+        }
+
+        #[test]
+        fn what_no_tag_can_have_is_refused() {
+            for (id, priority, is_right) in [
+                (0, 0, false),
+                (1, 7, true),
+                (4094, 0, true),
+                (4095, 0, false),
+                (7, 8, false),
+            ] {
+                assert_eq!(check(id, priority).is_ok(), is_right, "{id} {priority}");
+            }
+        }
+    }
+}
 pub(crate) mod vnet;
 
 /// Bytes of the header before each frame on a TAP that segments (`virtio_net_hdr_v1`).

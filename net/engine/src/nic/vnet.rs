@@ -5,6 +5,7 @@
 //! is the machine's own. Source: `struct virtio_net_hdr` in `include/uapi/linux/virtio_net.h`;
 //! segmentation types as in the virtio specification 1.2, section 5.1.6.
 
+use super::vlan::TAGGED;
 use super::{Outgoing, Received, ReceivedChecksum, TransmitChecksum};
 use std::num::NonZeroU16;
 
@@ -51,7 +52,12 @@ pub(crate) fn encode(frame: &Outgoing<'_>) -> [u8; HEADER_BYTES] {
     header[6..8].copy_from_slice(&start.to_ne_bytes());
     header[8..10].copy_from_slice(&offset.to_ne_bytes());
     if let Some(segment) = frame.segment_bytes {
-        let is_ipv6 = frame.header.get(12..14) == Some(&[0x86, 0xdd]);
+        // A VLAN's tag stands before the type.
+        let place = match frame.header.get(12..14) == Some(&TAGGED) {
+            true => 16,
+            false => 12,
+        };
+        let is_ipv6 = frame.header.get(place..place + 2) == Some(&[0x86, 0xdd]);
         header[1] = match (offset, is_ipv6) {
             // The place of the checksum tells the protocol: the frame need not be parsed.
             (UDP_CHECKSUM_AT, _) => SEGMENTS_UDP,
@@ -100,6 +106,19 @@ mod tests {
             decode(&header),
             (ReceivedChecksum::Partial, NonZeroU16::new(1448))
         );
+        let mut tagged = [0; 70];
+        tagged[12..18].copy_from_slice(&[0x81, 0, 0, 7, 0x86, 0xdd]);
+        let behind_tag = Outgoing {
+            header: &tagged,
+            ..frame
+        };
+        assert_eq!(encode(&behind_tag)[1], SEGMENTS_TCP6);
+        tagged[16..18].copy_from_slice(&[8, 0]);
+        let behind_tag = Outgoing {
+            header: &tagged,
+            ..frame
+        };
+        assert_eq!(encode(&behind_tag)[1], SEGMENTS_TCP4);
         let plain = Outgoing {
             checksum: TransmitChecksum::Complete,
             segment_bytes: None,

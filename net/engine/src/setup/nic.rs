@@ -4,8 +4,9 @@ use super::{SetupError, cidr, value};
 use crate::Cidr;
 use crate::nic::packet::{Packet, PacketOptions};
 use crate::nic::tap::{Tap, TapOptions};
+use crate::nic::vlan::{self, Vlan};
 use crate::nic::xdp::{Mode, Xdp, XdpOptions};
-use crate::nic::{Nic, ReceivedChecksum};
+use crate::nic::{Nic, NicError, ReceivedChecksum};
 use serde::Deserialize;
 
 /// A NIC.
@@ -35,6 +36,10 @@ pub(crate) struct NicSetup {
     pub queue: u32,
     /// `xdp`: `generic`, `native` or `zero-copy`.
     pub mode: Option<String>,
+    /// `tap`, `xdp`: the VLAN, 1 to 4094; none for frames without a tag.
+    pub vlan: Option<u16>,
+    /// Priority of the VLAN's frames, 0 to 7.
+    pub priority: Option<u8>,
 }
 
 impl NicSetup {
@@ -46,11 +51,46 @@ impl NicSetup {
             .transpose()
     }
 
+    /// The VLAN and the priority of its frames, if the file has them.
+    pub(super) fn tag(&self) -> Result<Option<(u16, u8)>, SetupError> {
+        let Some(id) = self.vlan else {
+            let Some(priority) = self.priority else {
+                return Ok(None);
+            };
+            let rule = "it is that of a VLAN's frames: add `nic.vlan`";
+            return Err(value("nic.priority", &priority.to_string(), rule));
+        };
+        if self.kind == "packet" {
+            // The kernel takes tags off before a packet socket has the frame.
+            let rule = "a packet socket has no tags; make the kernel's interface of it \
+                (`ip link add link NAME name NAME.7 type vlan id 7`) and name that";
+            return Err(value("nic.vlan", &id.to_string(), rule));
+        }
+        let priority = self.priority.unwrap_or_default();
+        vlan::check(id, priority)?;
+        Ok(Some((id, priority)))
+    }
+
+    /// Opens the NIC, or its VLAN, with `count` queues.
+    pub(super) fn open(&self, count: usize, addresses: &[String]) -> Result<Queues, SetupError> {
+        // First: a wrong one must not leave an interface behind.
+        let tag = self.tag()?;
+        let (nics, name) = self.open_all(count, addresses)?;
+        let Some((id, priority)) = tag else {
+            return Ok((nics, name));
+        };
+        let tagged: Result<Vec<_>, NicError> = nics
+            .into_iter()
+            .map(|nic| Vlan::new(nic, id, priority))
+            .collect();
+        Ok((boxed(tagged?), name))
+    }
+
     /// Opens the NIC with `count` queues.
     ///
     /// A TAP without an address gets one by its name and the stack's `addresses`, so that those of
     /// two stacks differ.
-    pub(super) fn open(&self, count: usize, addresses: &[String]) -> Result<Queues, SetupError> {
+    fn open_all(&self, count: usize, addresses: &[String]) -> Result<Queues, SetupError> {
         let address = self.hardware_address()?;
         match self.kind.as_str() {
             "tap" => {

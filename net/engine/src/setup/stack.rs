@@ -412,6 +412,27 @@ mod tests {
     }
 
     #[test]
+    fn a_vlan_is_one_of_a_tap_or_of_a_queue() {
+        let tag = |kind: &str, text: &str| {
+            let nic = NIC.replace("tap", kind);
+            let setup = Setup::parse(&format!("{nic}{text}\n{STACK}")).unwrap();
+            setup.nic.tag().map_err(|error| error.to_string())
+        };
+        assert_eq!(tag("tap", ""), Ok(None));
+        assert_eq!(tag("tap", "vlan = 7"), Ok(Some((7, 0))));
+        assert_eq!(tag("xdp", "vlan = 4094\npriority = 5"), Ok(Some((4094, 5))));
+        for (kind, text, expected) in [
+            ("packet", "vlan = 7", "type vlan id 7"),
+            ("tap", "vlan = 4095", "1 to 4094"),
+            ("tap", "vlan = 7\npriority = 8", "0 to 7"),
+            ("tap", "priority = 5", "nic.vlan"),
+        ] {
+            let said = tag(kind, text).unwrap_err();
+            assert!(said.contains(expected), "{text}: {said}");
+        }
+    }
+
+    #[test]
     fn wrong_rules_neighbours_and_sources_are_named() {
         for (text, expected) in [
             ("dscp = 64", "0 to 63"),

@@ -12,6 +12,7 @@ use sidecore_net::nic::middleware::{Clock, Delay, Impaired, Trace};
 use sidecore_net::nic::packet::{Packet, PacketOptions};
 use sidecore_net::nic::pair::{self, PairOptions};
 use sidecore_net::nic::tap::{Tap, TapOptions};
+use sidecore_net::nic::vlan::Vlan;
 use sidecore_net::nic::xdp::{Mode, Xdp, XdpOptions};
 use sidecore_net::nic::{Nic, Outgoing, ReceivedChecksum, TransmitChecksum};
 use std::num::NonZeroU16;
@@ -40,6 +41,20 @@ fn pair_behind_middleware() {
     let near = Impaired::new(near, Delay::new(1, 0, 0), Clock::default());
     let near = Trace::new(near, Clock::default(), std::io::sink(), 96).unwrap();
     conform(near, far);
+}
+
+/// Both ends in one VLAN, with and without offloads.
+#[test]
+fn pair_in_a_vlan() {
+    for offload in [false, true] {
+        let options = PairOptions {
+            offload,
+            ..PairOptions::default()
+        };
+        let (near, far) = pair::link(&options).unwrap();
+        let in_vlan = |nic| Vlan::new(nic, 7, 3).unwrap();
+        conform(in_vlan(near), in_vlan(far));
+    }
 }
 
 #[test]
