@@ -191,7 +191,7 @@ impl Setup {
     /// # Errors
     /// [`SetupError`] with the remedy; [`SetupError::Value`] if several engines are configured.
     pub(crate) fn bring_up(&self) -> Result<Up, SetupError> {
-        let cpus = self.engine.cores()?;
+        let cpus = self.cores()?;
         // Its thread is the application's, so there can be only one loop.
         let [core] = cpus[..] else {
             let rule = "a stack inside an application has one engine; use `sidecore net up`";
@@ -221,7 +221,7 @@ impl Setup {
     /// # Errors
     /// [`SetupError`] with the remedy; then nothing is left open.
     pub fn bring_up_engines(&self) -> Result<Engines, SetupError> {
-        let cpus = self.engine.cores()?;
+        let cpus = self.cores()?;
         // One seed: a SYN cookie, or port, of one engine is valid in the others.
         let config = self.stack.config()?;
         let socket = self.socket.clone().unwrap_or_else(default_socket);
@@ -396,7 +396,7 @@ pub fn try_out(text: &str) -> Result<(), SetupError> {
     }
 
     let setup = Setup::parse(text)?;
-    setup.engine.cores()?;
+    setup.cores()?;
     setup.nic.hardware_address()?;
     setup.nic.tag()?;
     for text in &setup.nic.host {

@@ -43,7 +43,7 @@ pub use error::{IcmpError, NetError, SessionError};
 pub use secrets::Ends;
 pub use shared::config::filter::{Rule, RuleProtocol, Verdict};
 pub use shared::config::{
-    Cidr, Config, Ecn, FixedNeighbor, Keepalive, Offers, PreferredSource, Route,
+    Cidr, Config, Ecn, FixedNeighbor, Ipv4Source, Keepalive, Offers, PreferredSource, Route,
 };
 pub use shared::counters::Counters;
 pub use stack::names::{ListenerId, SessionId, UdpId};
@@ -52,10 +52,9 @@ pub use stack::{Buffers, Stack};
 pub use sidecore_net_wire as wire;
 pub use sidecore_net_wire::checksum;
 pub use stack::info::{
-    EcnMode, Holding, RecoveryPhase, SessionInfo, SessionPage, SessionSummary, holders,
+    EcnMode, Holding, Networks, RecoveryPhase, SessionInfo, SessionPage, SessionSummary, holders,
     session_page,
 };
-pub use stack::link::Networks;
 pub use stack::options::SessionOption;
 #[doc(hidden)]
 pub use stack::reassembly::{

@@ -1,11 +1,11 @@
 //! The stack of a configuration.
 
 use super::nic::hardware_address;
-use super::{EngineSetup, SetupError, cidr, value};
+use super::{EngineSetup, Setup, SetupError, cidr, value};
 use crate::engine::ENGINES_MAX;
 use crate::{Algorithm, Cidr, Config, Ecn, Placement, Route};
 use serde::Deserialize;
-use sidecore_net_stack::{FixedNeighbor, PreferredSource, Rule, RuleProtocol, Verdict};
+use sidecore_net_stack::{FixedNeighbor, Ipv4Source, PreferredSource, Rule, RuleProtocol, Verdict};
 use sidecore_sys::SysError;
 use std::net::IpAddr;
 
@@ -21,6 +21,9 @@ pub(crate) struct StackSetup {
     /// Stateless address autoconfiguration (RFC 4862).
     #[serde(default)]
     pub autoconfigure: bool,
+    /// An IPv4 address from a DHCP server.
+    #[serde(default)]
+    pub dhcp: bool,
     /// Sessions at the same time.
     pub sessions_max: Option<usize>,
     /// Bytes of all sessions' buffers together.
@@ -252,6 +255,10 @@ impl StackSetup {
                 }
             },
             autoconfigure: self.autoconfigure,
+            ipv4: match self.dhcp {
+                true => Ipv4Source::Dhcp,
+                false => Ipv4Source::Configuration,
+            },
             seed: seed()?,
             sessions_max: self.sessions_max.unwrap_or(default.sessions_max),
             buffers_bytes: match self.memory {
@@ -319,6 +326,18 @@ fn seed() -> Result<u64, SysError> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
+impl Setup {
+    /// The core of each engine, if its stack can be one of several.
+    pub(super) fn cores(&self) -> Result<Vec<Option<usize>>, SetupError> {
+        let cores = self.engine.cores()?;
+        if self.stack.dhcp && cores.len() > 1 {
+            let rule = "several engines need configured addresses";
+            return Err(value("stack.dhcp", "true", rule));
+        }
+        Ok(cores)
+    }
+}
+
 impl EngineSetup {
     /// The core of each engine; none if the scheduler chooses.
     pub(super) fn cores(&self) -> Result<Vec<Option<usize>>, SetupError> {
@@ -349,10 +368,10 @@ impl EngineSetup {
 mod tests {
     #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
-    use super::super::Setup;
+    use super::Setup;
     use crate::{Config, Stack};
     use sidecore_net_stack::frame::Capabilities;
-    use sidecore_net_stack::{RuleProtocol, Verdict};
+    use sidecore_net_stack::{Ipv4Source, RuleProtocol, Verdict};
     use std::net::IpAddr;
 
     const NIC: &str = "[nic]\nkind = \"tap\"\nname = \"t\"\n";
@@ -409,6 +428,19 @@ mod tests {
         assert_eq!(config.traffic_class, 0xb8);
         assert_eq!(config.neighbors[0].mac, [2, 0, 0, 0, 0, 9]);
         assert_eq!(config.sources[0].source, IpAddr::from([10, 78, 0, 2]));
+    }
+
+    #[test]
+    fn dhcp_is_for_one_engine() {
+        let setup = |engines: &str| {
+            let stack = "[stack]\naddresses = []\ndhcp = true";
+            Setup::parse(&format!("{NIC}{stack}\n[engine]\n{engines}")).unwrap()
+        };
+        let one = setup("count = 1");
+        assert_eq!(one.stack.config().unwrap().ipv4, Ipv4Source::Dhcp);
+        assert_eq!(one.cores().unwrap(), [None]);
+        let said = setup("count = 2").cores().unwrap_err().to_string();
+        assert!(said.contains("stack.dhcp"), "{said}");
     }
 
     #[test]

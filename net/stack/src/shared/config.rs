@@ -141,6 +141,17 @@ pub enum Ecn {
     Accurate,
 }
 
+/// The source of a stack's IPv4 addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ipv4Source {
+    /// The configuration.
+    #[default]
+    Configuration,
+    /// A DHCP server (RFC 2131), in addition to the configuration. Of several stacks with the same
+    /// addresses only the first would ask: it is for a stack that is alone.
+    Dhcp,
+}
+
 /// Configuration of a stack; fixed once the stack exists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -156,6 +167,8 @@ pub struct Config {
     pub filter: Vec<Rule>,
     /// Stateless address autoconfiguration from router advertisements (RFC 4862).
     pub autoconfigure: bool,
+    /// Where the IPv4 addresses come from.
+    pub ipv4: Ipv4Source,
     /// Seed of all random numbers; must be secret in an open network.
     pub seed: u64,
     /// Sessions at the same time.
@@ -212,6 +225,7 @@ impl Default for Config {
             neighbors: Vec::new(),
             filter: Vec::new(),
             autoconfigure: false,
+            ipv4: Ipv4Source::default(),
             seed: 0,
             sessions_max: 131_072,
             placement: Placement::default(),

@@ -1,4 +1,4 @@
-//! Status of a session, like Linux's `TCP_INFO`.
+//! Status of a session, like Linux's `TCP_INFO`, and the addresses of a stack.
 
 use super::Stack;
 use super::names::SessionId;
@@ -6,6 +6,7 @@ use crate::buffer::NONE;
 use crate::congestion::{Algorithm, Control};
 use crate::error::{NetError, SessionError};
 use crate::ranges::scoreboard::Segments;
+use crate::shared::interface::Network;
 use crate::shared::shares::{prefix_bits, prefix_of};
 use crate::state::ecn::EcnState;
 use crate::state::flags::Flags;
@@ -15,7 +16,31 @@ use crate::tcp::chronograph::Times;
 use crate::tcp::pacing::Rate;
 use crate::wire::Ip;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+
+/// Addresses with the lengths of their prefixes.
+#[derive(Debug, Clone, Default)]
+pub struct Networks {
+    /// Our current addresses, including those from routers and servers.
+    pub own: Vec<(IpAddr, u8)>,
+    /// Networks that packets can be sent to, as an address in each: those on our links, and those
+    /// behind gateways.
+    pub reachable: Vec<(IpAddr, u8)>,
+}
+
+impl Stack {
+    /// Our addresses, and the networks that packets can be sent to.
+    #[must_use]
+    pub fn networks(&self) -> Networks {
+        let interface = &self.host.common.interface;
+        let shown = |network: &Network| (network.address.to_std(), network.prefix_bits);
+        let behind = interface.gateways.iter().map(|gateway| &gateway.network);
+        Networks {
+            own: interface.networks.iter().map(shown).collect(),
+            reachable: interface.networks.iter().chain(behind).map(shown).collect(),
+        }
+    }
+}
 
 /// Explicit congestion notification of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,8 +2,8 @@
 //!
 //! Source: RFC 826, RFC 5227 (announcing), RFC 4861, RFC 4862, RFC 4291 appendix A.
 
-use super::Stack;
 use crate::shared::Common;
+use crate::shared::config::Ipv4Source;
 use crate::shared::frames::Address;
 use crate::shared::interface::{
     ADDRESSES_MAX, ALL_NODES, ALL_ROUTERS, Gateway, Network, solicited_node,
@@ -15,7 +15,253 @@ use crate::wire::ip::{self, Packet};
 use crate::wire::mld;
 use crate::wire::ndisc::{self, Message, NeighborFlags, Prefix};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
+use dhcp::Dhcp;
 use zerocopy::IntoBytes;
+
+mod dhcp {
+    //! The IPv4 address by DHCP: how it is got, renewed and given up.
+    //!
+    //! Must stay true: an answer counts in the state that waits for it only, and with the number of
+    //! the last request; no address is used longer than it was granted. Source: RFC 2131 sections
+    //! 4.1 and 4.4.
+
+    use super::{ADDRESSES_MAX, Address, BROADCAST, Common, Gateway, Network};
+    use crate::checksum::{Sum, pseudo};
+    use crate::wire::udp::dhcp::{
+        Answer, BYTES, CLIENT_PORT, Kind, SERVER_PORT, Wish, parse, request,
+    };
+    use crate::wire::udp::{HEADER_BYTES, Udp, length_of};
+    use crate::wire::{Ip, ip};
+    use zerocopy::IntoBytes;
+    use zerocopy::network_endian::U16;
+
+    /// The client.
+    #[derive(Debug, Default)]
+    pub(super) struct Dhcp {
+        state: State,
+        transaction: u32,
+        /// Requests without an answer.
+        tries: u8,
+        next_ns: Option<u64>,
+    }
+
+    #[derive(Debug, Clone, Copy, Default)]
+    enum State {
+        #[default]
+        Off,
+        /// Servers are asked for offers.
+        Selecting,
+        /// A server is asked for what it has offered.
+        Requesting(Answer),
+        /// The address is ours until `end_ns`.
+        Bound {
+            granted: Answer,
+            rebind_ns: u64,
+            end_ns: u64,
+        },
+    }
+
+    impl Dhcp {
+        pub(super) fn next_ns(&self) -> Option<u64> {
+            self.next_ns
+        }
+
+        pub(super) fn begin(&mut self, common: &mut Common) {
+            self.state = State::Selecting;
+            self.transaction = random(common);
+            self.tries = 0;
+            self.next_ns = Some(common.now_ns);
+        }
+
+        /// Sends what is due.
+        pub(super) fn run(&mut self, common: &mut Common) {
+            let now_ns = common.now_ns;
+            if self.next_ns.is_none_or(|at| now_ns < at) {
+                return;
+            }
+            match self.state {
+                State::Off => self.next_ns = None,
+                State::Selecting => self.ask(common, &Wish::Discover),
+                State::Requesting(offer) if self.tries < TRIES_MAX => {
+                    let (address, server) = (offer.address, offer.server);
+                    self.ask(common, &Wish::Select { address, server });
+                }
+                State::Requesting(_) => self.begin(common),
+                State::Bound {
+                    granted, end_ns, ..
+                } if end_ns <= now_ns => {
+                    common.give_up(&granted);
+                    self.begin(common);
+                }
+                State::Bound {
+                    granted,
+                    rebind_ns,
+                    end_ns,
+                } => {
+                    self.transaction = random(common);
+                    let address = granted.address;
+                    let server = Some(granted.server).filter(|_| now_ns < rebind_ns);
+                    common.push_request(&Wish::Renew { address }, self.transaction, server);
+                    self.tries = self.tries.saturating_add(1);
+                    // Section 4.4.5: again after half of the time that is left, a minute at least.
+                    let until_ns = if now_ns < rebind_ns {
+                        rebind_ns
+                    } else {
+                        end_ns
+                    };
+                    let wait_ns = ((until_ns - now_ns) / 2).max(RENEW_NS_MIN);
+                    self.next_ns = Some((now_ns + wait_ns).min(until_ns));
+                }
+            }
+        }
+
+        /// Sends a request to all, and again after 4 to 64 s (section 4.1).
+        fn ask(&mut self, common: &mut Common, wish: &Wish) {
+            common.push_request(wish, self.transaction, None);
+            let wait_ns = ASK_NS << self.tries.min(DOUBLINGS_MAX);
+            self.tries = self.tries.saturating_add(1);
+            self.next_ns = Some(common.now_ns + wait_ns + common.random.below(SPREAD_NS));
+        }
+
+        pub(super) fn arrive(&mut self, common: &mut Common, payload: &[u8]) {
+            let Some(answer) = parse(payload, &common.interface.mac) else {
+                return;
+            };
+            // An answer to no request, or to an earlier one.
+            if answer.transaction != self.transaction || self.tries == 0 {
+                return;
+            }
+            match (self.state, answer.kind) {
+                (State::Selecting, Kind::Offer) => {
+                    self.state = State::Requesting(answer);
+                    self.tries = 0;
+                    self.next_ns = Some(common.now_ns);
+                }
+                (State::Requesting(offer), Kind::Grant) if offer.address == answer.address => {
+                    self.bind(common, answer);
+                }
+                (State::Requesting(offer), Kind::Refusal) if offer.server == answer.server => {
+                    self.begin(common);
+                }
+                (State::Bound { granted, .. }, Kind::Grant)
+                    if granted.address == answer.address =>
+                {
+                    common.give_up(&granted);
+                    self.bind(common, answer);
+                }
+                (State::Bound { granted, .. }, Kind::Refusal) => {
+                    common.give_up(&granted);
+                    self.begin(common);
+                }
+                _ => {}
+            }
+        }
+
+        fn bind(&mut self, common: &mut Common, granted: Answer) {
+            let at = |seconds: u32| common.now_ns + u64::from(seconds) * 1_000_000_000;
+            let (renew_ns, rebind_ns) = (at(granted.renew_s), at(granted.rebind_s));
+            self.state = State::Bound {
+                granted,
+                rebind_ns,
+                end_ns: at(granted.lease_s),
+            };
+            self.tries = 0;
+            self.next_ns = Some(renew_ns);
+            common.take_on(&granted);
+        }
+    }
+
+    impl Common {
+        /// An address and its router are ours.
+        fn take_on(&mut self, granted: &Answer) {
+            let address = Ip::v4(granted.address);
+            let prefix_bits = granted.prefix_bits;
+            if self.interface.networks.len() < ADDRESSES_MAX {
+                let network = Network {
+                    address,
+                    prefix_bits,
+                };
+                self.interface.networks.push(network);
+            }
+            if let Some(router) = granted.router {
+                self.interface.gateways.push(Gateway {
+                    network: Network {
+                        address: Ip::v4([0; 4]),
+                        prefix_bits: 0,
+                    },
+                    router: Ip::v4(router),
+                    is_learnt: true,
+                });
+            }
+            self.announce(&address);
+        }
+
+        /// They are no longer ours.
+        fn give_up(&mut self, granted: &Answer) {
+            let address = Ip::v4(granted.address);
+            let networks = &mut self.interface.networks;
+            // The last: the same one may be configured.
+            if let Some(place) = networks.iter().rposition(|own| own.address == address) {
+                networks.remove(place);
+            }
+            let router = granted.router.map(Ip::v4);
+            let gateways = &mut self.interface.gateways;
+            gateways.retain(|gateway| !gateway.is_learnt || Some(gateway.router) != router);
+        }
+
+        /// Sends a request to a server, or to all if there is none or its neighbour is not known.
+        fn push_request(&mut self, wish: &Wish, transaction: u32, server: Option<[u8; 4]>) {
+            let server = server.map(Ip::v4);
+            let hop = server.and_then(|server| self.interface.next_hop(&server));
+            let mac = hop.and_then(|hop| self.neighbors.known(&hop, self.now_ns));
+            let all = (BROADCAST, Ip::v4([255; 4]));
+            let (mac, destination) = mac.zip(server).unwrap_or(all);
+            let source = match wish {
+                Wish::Renew { address } => Ip::v4(*address),
+                Wish::Discover | Wish::Select { .. } => Ip::v4([0; 4]),
+            };
+            let address = Address {
+                mac,
+                source,
+                destination,
+                protocol: ip::UDP,
+                hops: self.config.hops,
+                class: 0,
+            };
+            let len = HEADER_BYTES + BYTES;
+            let header = Udp {
+                source: U16::new(CLIENT_PORT),
+                destination: U16::new(SERVER_PORT),
+                bytes: U16::new(length_of(len)),
+                checksum: [0; 2],
+            };
+            let message = request(wish, transaction, &self.interface.mac);
+            self.push_packet(&address, len, |bytes| {
+                bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+                bytes[HEADER_BYTES..].copy_from_slice(&message);
+                let sum = pseudo(&source, &destination, ip::UDP)
+                    .plus_len(len)
+                    .plus(Sum::of(bytes));
+                bytes[6..8].copy_from_slice(&sum.field());
+            });
+        }
+    }
+
+    /// The number of a request.
+    fn random(common: &mut Common) -> u32 {
+        // The upper half of 64 bits always fits.
+        u32::try_from(common.random.bits() >> 32).unwrap_or_default()
+    }
+
+    /// The first wait for an answer, how often it doubles, and what is added at random.
+    const ASK_NS: u64 = 4_000_000_000;
+    const DOUBLINGS_MAX: u8 = 4;
+    const SPREAD_NS: u64 = 1_000_000_000;
+    /// Requests for one offer.
+    const TRIES_MAX: u8 = 4;
+    /// The least time between two requests for a longer time.
+    const RENEW_NS_MIN: u64 = 60_000_000_000;
+}
 
 /// RFC 4861 section 10: RTR_SOLICITATION_INTERVAL and MAX_RTR_SOLICITATIONS.
 const SOLICIT_NS: u64 = 4_000_000_000;
@@ -23,16 +269,23 @@ const SOLICITS_MAX: u8 = 3;
 /// RFC 4861 section 6.1.2 and 7.1: messages that passed a router are rejected.
 const HOPS_ON_LINK: u8 = 255;
 
-/// State of stateless address autoconfiguration (RFC 4862): router solicitations.
+/// State of stateless address autoconfiguration (RFC 4862), its router solicitations, and of DHCP.
 #[derive(Debug, Default)]
 pub(crate) struct Autoconfiguration {
     solicits: u8,
     next_ns: Option<u64>,
+    dhcp: Dhcp,
 }
 
 impl Autoconfiguration {
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        self.next_ns
+        let both = [self.next_ns, self.dhcp.next_ns()];
+        both.into_iter().flatten().min()
+    }
+
+    /// Processes a datagram to DHCP's port, whose checksum is correct.
+    pub(crate) fn arrive_dhcp(&mut self, common: &mut Common, payload: &[u8]) {
+        self.dhcp.arrive(common, payload);
     }
 
     /// Configures the link: link-local address, groups of the addresses, the first router
@@ -46,6 +299,9 @@ impl Autoconfiguration {
             common.interface.networks.push(own);
             self.next_ns = Some(0);
         }
+        if common.config.ipv4 == Ipv4Source::Dhcp {
+            self.dhcp.begin(common);
+        }
         // Copied, because announcing needs all of the interface; this is rare.
         let networks = common.interface.networks.clone();
         for network in networks {
@@ -53,8 +309,9 @@ impl Autoconfiguration {
         }
     }
 
-    /// Solicits routers when it is time.
+    /// Solicits routers, or asks for an address, when it is time.
     pub(crate) fn run(&mut self, common: &mut Common) {
+        self.dhcp.run(common);
         let Some(at) = self.next_ns else {
             return;
         };
@@ -145,30 +402,6 @@ impl Autoconfiguration {
                 }
             }
             _ => {}
-        }
-    }
-}
-
-/// Addresses with the lengths of their prefixes.
-#[derive(Debug, Clone, Default)]
-pub struct Networks {
-    /// Our current addresses, including those from routers.
-    pub own: Vec<(std::net::IpAddr, u8)>,
-    /// Networks that packets can be sent to, as an address in each: those on our links, and those
-    /// behind gateways.
-    pub reachable: Vec<(std::net::IpAddr, u8)>,
-}
-
-impl Stack {
-    /// Our addresses, and the networks that packets can be sent to.
-    #[must_use]
-    pub fn networks(&self) -> Networks {
-        let interface = &self.host.common.interface;
-        let shown = |network: &Network| (network.address.to_std(), network.prefix_bits);
-        let behind = interface.gateways.iter().map(|gateway| &gateway.network);
-        Networks {
-            own: interface.networks.iter().map(shown).collect(),
-            reachable: interface.networks.iter().chain(behind).map(shown).collect(),
         }
     }
 }

@@ -10,11 +10,13 @@ use crate::buffer::ring::Ring;
 use crate::checksum::{Sum, pseudo};
 use crate::error::NetError;
 use crate::secrets::Ends;
+use crate::shared::config::Ipv4Source;
 use crate::shared::config::filter::{RuleProtocol, Verdict};
 use crate::shared::frames::Address;
 use crate::shared::{Common, EventSource};
 use crate::wire::fragment::PACKET_BYTES_MAX;
 use crate::wire::ip::{self, Packet};
+use crate::wire::udp::dhcp::CLIENT_PORT;
 use crate::wire::udp::{self, HEADER_BYTES, Udp};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
 use refusals::Refusals;
@@ -510,6 +512,11 @@ impl Host {
             local_port: port,
             remote_port: header.source.get(),
         };
+        if port == CLIENT_PORT && self.common.config.ipv4 == Ipv4Source::Dhcp {
+            self.autoconfiguration
+                .arrive_dhcp(&mut self.common, payload);
+            return;
+        }
         let verdict = self.common.verdict(Some(RuleProtocol::Udp), &ends);
         let taker = self.datagrams.taker(&self.common, &ends);
         let taker = taker.filter(|&number| {

@@ -2,13 +2,14 @@
 
 use crate::common;
 
+use common::lone::{Lone, OUR_MAC, PEER, ethernet, ipv4, sealed};
 use common::segment::internet_checksum;
 use common::{MS, S, World, offloading, plain, v4, v6};
 use sidecore_net_stack::{
-    Event, NetError, SessionError, SessionId, SessionState, has_refusal, next_refusal,
+    Event, Ipv4Source, NetError, SessionError, SessionId, SessionState, has_refusal, next_refusal,
     session_page, set_udp_peer, want_refusals,
 };
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Two ends of one session: the client's, and the server's.
 fn open(world: &mut World, to: SocketAddr) -> (SessionId, SessionId) {
@@ -317,4 +318,104 @@ fn a_port_that_is_chosen_has_no_listener() {
         stack.abort(session).expect("it is open");
     }
     assert_eq!(seen.len(), 32_767);
+}
+
+/// The answer of the server 10.0.0.2 to a request in a frame: 10.9.0.7 of a network of 256, behind
+/// 10.9.0.1, for 1,000 s.
+fn dhcp_answer(kind: u8, request: &[u8], to: [u8; 4]) -> Vec<u8> {
+    let mut message = vec![2, 1, 6, 0];
+    message.extend(&request[46..50]);
+    message.resize(16, 0);
+    message.extend([10, 9, 0, 7]);
+    message.resize(28, 0);
+    message.extend(OUR_MAC);
+    message.resize(236, 0);
+    message.extend([99, 130, 83, 99, 53, 1, kind, 54, 4, 10, 0, 0, 2]);
+    message.extend([1, 4, 255, 255, 255, 0, 3, 4, 10, 9, 0, 1]);
+    message.extend([51, 4, 0, 0, 3, 232, 255]);
+    let mut udp = vec![0, 67, 0, 68];
+    udp.extend(((8 + message.len()) as u16).to_be_bytes());
+    udp.extend([0, 0]);
+    udp.extend(message);
+    let mac = if to == [255; 4] { [255; 6] } else { OUR_MAC };
+    let udp = sealed(&PEER, &to, 17, udp, 6);
+    ethernet(mac, 0x0800, &ipv4(PEER, to, 17, &[], &udp))
+}
+
+/// RFC 2131 sections 4.4.1 and 4.4.5.
+#[test]
+fn an_address_of_a_server_is_renewed_and_ends_with_its_time() {
+    const ALL: [u8; 4] = [255; 4];
+    let mut lone = Lone::with(|config| config.ipv4 = Ipv4Source::Dhcp);
+    let leased = (IpAddr::from([10, 9, 0, 7]), 24);
+    let asked = |frames: Vec<Vec<u8>>| {
+        let mut all = frames.into_iter();
+        all.find(|frame| frame[12..14] == [8, 0] && frame[36..38] == [0, 67])
+    };
+    // The first request is lost.
+    lone.now_ns += 6 * S;
+    let discover = asked(lone.sent()).expect("a request");
+    assert!(discover.starts_with(&[255; 6]));
+    assert_eq!(discover[26..34], [0, 0, 0, 0, 255, 255, 255, 255]);
+    assert_eq!(discover[284], 1);
+    let mut foreign = discover.clone();
+    foreign[46] ^= 1;
+    assert_eq!(asked(lone.answers(dhcp_answer(2, &foreign, ALL))), None);
+    let select = asked(lone.answers(dhcp_answer(2, &discover, ALL))).expect("a request");
+    // The kind, the address, and the server.
+    let wanted = [3, 50, 4, 10, 9, 0, 7, 54, 4, 10, 0, 0, 2];
+    assert_eq!(select[284..297], wanted);
+    assert!(!lone.stack.networks().own.contains(&leased));
+    let begun_ns = lone.now_ns;
+    lone.answers(dhcp_answer(5, &select, ALL));
+    assert!(lone.stack.networks().own.contains(&leased));
+    let far = SocketAddr::from(([192, 0, 2, 1], 80));
+    assert!(lone.stack.connect(far, None).is_ok());
+    // Half of the time.
+    lone.now_ns = begun_ns + 499 * S;
+    assert_eq!(asked(lone.sent()), None);
+    lone.now_ns = begun_ns + 501 * S;
+    let renew = asked(lone.sent()).expect("a request");
+    assert_eq!(
+        (&renew[26..30], &renew[54..58]),
+        (&[10, 9, 0, 7][..], &[10, 9, 0, 7][..])
+    );
+    lone.answers(dhcp_answer(5, &renew, [10, 9, 0, 7]));
+    lone.now_ns = begun_ns + 1_400 * S;
+    assert!(asked(lone.sent()).is_some());
+    assert!(lone.stack.networks().own.contains(&leased));
+    lone.now_ns = begun_ns + 1_502 * S;
+    lone.sent();
+    assert!(!lone.stack.networks().own.contains(&leased));
+    assert!(
+        lone.stack.connect(far, None).is_err(),
+        "the router is gone, too"
+    );
+    let again = asked(lone.sent()).expect("a request");
+    assert_eq!(again[284], 1);
+}
+
+/// A refusal ends the use of an address at once; the client begins anew.
+#[test]
+fn an_address_that_a_server_refuses_is_given_up() {
+    const ALL: [u8; 4] = [255; 4];
+    let mut lone = Lone::with(|config| config.ipv4 = Ipv4Source::Dhcp);
+    let own = lone.stack.networks().own;
+    let last = |frames: Vec<Vec<u8>>| {
+        let mut all = frames.into_iter();
+        all.rfind(|frame| frame[12..14] == [8, 0] && frame[36..38] == [0, 67])
+    };
+    lone.now_ns += 6 * S;
+    let discover = last(lone.sent()).expect("a request");
+    let select = last(lone.answers(dhcp_answer(2, &discover, ALL))).expect("a request");
+    lone.answers(dhcp_answer(5, &select, ALL));
+    assert_eq!(lone.stack.networks().own.len(), own.len() + 1);
+    // Nothing was asked: it means nothing.
+    lone.answers(dhcp_answer(6, &select, ALL));
+    assert_eq!(lone.stack.networks().own.len(), own.len() + 1);
+    lone.now_ns += 501 * S;
+    let renew = last(lone.sent()).expect("a request");
+    let again = last(lone.answers(dhcp_answer(6, &renew, ALL))).expect("a request");
+    assert_eq!(again[284], 1);
+    assert_eq!(lone.stack.networks().own, own);
 }
