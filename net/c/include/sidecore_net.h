@@ -82,7 +82,8 @@ enum {
     SIDECORE_NET_USER_TIMEOUT_MS = 3, /* how long data may stay unacknowledged; 0: the default */
     SIDECORE_NET_SEND_BYTES = 4,      /* of the send buffer, 4,096 to 8 MiB */
     SIDECORE_NET_RECEIVE_BYTES = 5,   /* of the receive buffer, 4,096 to 8 MiB */
-    SIDECORE_NET_SEGMENT_BYTES = 6    /* the largest segment, 88 to 32,767; before the SYN */
+    SIDECORE_NET_SEGMENT_BYTES = 6,   /* the largest segment, 88 to 32,767; before the SYN */
+    SIDECORE_NET_TRAFFIC_CLASS = 8    /* traffic class, without ECN's two bits; of UDP, too */
 };
 
 /* Attaches to the engine at `path` (NULL: the default paths) with `chunks` chunks of 16 KiB for

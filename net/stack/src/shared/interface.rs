@@ -40,6 +40,8 @@ pub(crate) struct Interface {
     sources: Vec<(Network, Ip)>,
     /// Joined groups, with the number of joins.
     pub(crate) groups: Vec<(Ip, u32)>,
+    /// Addresses and routers from advertisements, and their ends; the largest time for none.
+    ends: Vec<(Ip, u64)>,
 }
 
 impl Interface {
@@ -69,7 +71,37 @@ impl Interface {
                 .map(|one| (network(&one.network), one.source.into()))
                 .collect(),
             groups: Vec::new(),
+            ends: Vec::new(),
         }
+    }
+
+    /// The end of an address or a router from an advertisement; none for others.
+    pub(crate) fn end_of(&self, learnt: &Ip) -> Option<u64> {
+        let end = self.ends.iter().find(|(of, _)| of == learnt);
+        end.map(|(_, end_ns)| *end_ns)
+    }
+
+    /// Sets it. Only an address or a router that is there may have one, which bounds their number.
+    pub(crate) fn set_end(&mut self, learnt: &Ip, end_ns: Option<u64>) {
+        self.ends.retain(|(of, _)| of != learnt);
+        self.ends.extend(end_ns.map(|end_ns| (*learnt, end_ns)));
+    }
+
+    /// Removes the addresses and routers whose time is over: RFC 4861 section 6.3.5, RFC 4862
+    /// section 5.5.4.
+    pub(crate) fn end_learnt(&mut self, now_ns: u64) {
+        while let Some(at) = self.ends.iter().position(|(_, end_ns)| *end_ns <= now_ns) {
+            let (ended, _) = self.ends.swap_remove(at);
+            self.networks.retain(|own| own.address != ended);
+            self.gateways
+                .retain(|gateway| !gateway.is_learnt || gateway.router != ended);
+        }
+    }
+
+    /// The time when [`Self::end_learnt`] has work.
+    pub(crate) fn next_end_ns(&self) -> Option<u64> {
+        let ends = self.ends.iter().map(|(_, end_ns)| *end_ns);
+        ends.min().filter(|end_ns| *end_ns < u64::MAX)
     }
 
     /// The link's MTU as packets count it: none has more than 64 KiB.
@@ -234,4 +266,22 @@ fn is_broadcast(own: &Network, address: &Ip) -> bool {
         && u32::from_be_bytes(address.last_four())
             | (u32::MAX << (32 - u32::from(own.prefix_bits).max(1)))
             == u32::MAX
+}
+
+/// `fe80::` and the modified EUI-64 of the hardware address: RFC 4291 appendix A.
+pub(crate) fn link_local(mac: &Mac) -> Ip {
+    let [a, b, c, d, e, f] = *mac;
+    let identifier = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    let mut address = [0; 16];
+    address[..2].copy_from_slice(&[0xfe, 0x80]);
+    address[8..].copy_from_slice(&identifier);
+    Ip(address)
+}
+
+/// The end of a lifetime in seconds; the largest number stands for none (RFC 4861 section 4.6.2).
+pub(crate) fn end_ns(now_ns: u64, lifetime_s: u32) -> u64 {
+    match lifetime_s {
+        u32::MAX => u64::MAX,
+        seconds => now_ns + u64::from(seconds) * 1_000_000_000,
+    }
 }

@@ -6,7 +6,7 @@ use crate::shared::Common;
 use crate::shared::config::Ipv4Source;
 use crate::shared::frames::Address;
 use crate::shared::interface::{
-    ADDRESSES_MAX, ALL_NODES, ALL_ROUTERS, Gateway, Network, solicited_node,
+    ADDRESSES_MAX, ALL_NODES, ALL_ROUTERS, Gateway, Network, end_ns, link_local, solicited_node,
 };
 use crate::shared::neighbors::Question;
 use crate::wire::arp::{self, Arp};
@@ -311,6 +311,7 @@ impl Autoconfiguration {
 
     /// Solicits routers, or asks for an address, when it is time.
     pub(crate) fn run(&mut self, common: &mut Common) {
+        common.interface.end_learnt(common.now_ns);
         self.dhcp.run(common);
         let Some(at) = self.next_ns else {
             return;
@@ -393,10 +394,10 @@ impl Autoconfiguration {
                     let now_ns = common.now_ns;
                     common.neighbors.learn(&packet.source, mac, true, now_ns);
                 }
-                common.note_router(&packet.source, router_s > 0);
+                common.note_router(&packet.source, router_s.into());
                 for prefix in options.prefixes() {
                     // RFC 4862 section 5.5.3.
-                    if prefix.autonomous && prefix.bits == 64 && prefix.valid_s > 0 {
+                    if prefix.autonomous && prefix.bits == 64 {
                         common.add_from_prefix(&prefix);
                     }
                 }
@@ -407,8 +408,8 @@ impl Autoconfiguration {
 }
 
 impl Common {
-    /// RFC 4861 section 6.3.4: adds or removes a default router.
-    fn note_router(&mut self, router: &Ip, serves: bool) {
+    /// RFC 4861 section 6.3.4: adds a default router for some time, or removes it.
+    fn note_router(&mut self, router: &Ip, lifetime_s: u32) {
         let all = Network {
             address: super::sharing::ANY_V6,
             prefix_bits: 0,
@@ -416,12 +417,16 @@ impl Common {
         let gateways = &mut self.interface.gateways;
         // An advertisement is about the default router only: configured routes stay.
         gateways.retain(|gateway| !gateway.is_learnt || gateway.router != *router);
-        if serves && gateways.len() < ADDRESSES_MAX {
+        if lifetime_s > 0 && gateways.len() < ADDRESSES_MAX {
             gateways.push(Gateway {
                 network: all,
                 router: *router,
                 is_learnt: true,
             });
+            let end_ns = end_ns(self.now_ns, lifetime_s);
+            self.interface.set_end(router, Some(end_ns));
+        } else {
+            self.interface.set_end(router, None);
         }
     }
 
@@ -430,9 +435,17 @@ impl Common {
         let prefix = &option.prefix;
         let mut address = link_local(&self.interface.mac);
         address.0[..8].copy_from_slice(&prefix.0[..8]);
+        let ends_ns = end_ns(self.now_ns, option.valid_s);
+        if let Some(before_ns) = self.interface.end_of(&address) {
+            // Section 5.5.3 (e): a forged message cannot end an address within two hours.
+            let soon_ns = end_ns(self.now_ns, SOON_S).min(before_ns);
+            let ends_ns = ends_ns.max(soon_ns);
+            self.interface.set_end(&address, Some(ends_ns));
+            return;
+        }
         let networks = &mut self.interface.networks;
         let known = networks.iter().any(|own| own.address == address);
-        if prefix.is_link_local_v6() || prefix.is_multicast() || known {
+        if option.valid_s == 0 || prefix.is_link_local_v6() || prefix.is_multicast() || known {
             return;
         }
         // A router that advertises without end must not fill the table of addresses.
@@ -443,6 +456,7 @@ impl Common {
                 // router says so.
                 prefix_bits: if option.on_link { 64 } else { 128 },
             });
+            self.interface.set_end(&address, Some(ends_ns));
             self.announce(&address);
         }
     }
@@ -579,12 +593,5 @@ impl Common {
     }
 }
 
-/// `fe80::` and the modified EUI-64 of the hardware address: RFC 4291 appendix A.
-fn link_local(mac: &Mac) -> Ip {
-    let [a, b, c, d, e, f] = *mac;
-    let identifier = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
-    let mut address = [0; 16];
-    address[..2].copy_from_slice(&[0xfe, 0x80]);
-    address[8..].copy_from_slice(&identifier);
-    Ip(address)
-}
+/// RFC 4862 section 5.5.3 (e).
+const SOON_S: u32 = 7200;

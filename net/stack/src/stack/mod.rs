@@ -204,6 +204,7 @@ impl Stack {
             self.host.common.wheel.next_ns(now_ns),
             self.host.common.neighbors.next_ns(),
             self.host.autoconfiguration.next_ns(),
+            self.host.common.interface.next_end_ns(),
             self.host.datagrams.next_ns(),
         ];
         others.into_iter().flatten().min()

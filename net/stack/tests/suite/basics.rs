@@ -1,6 +1,7 @@
 //! The basics of a stack: address resolution, echo replies, handshakes, data, closing.
 
 use crate::common;
+use crate::link::{prefix, router};
 
 use common::lone::{Lone, OUR_MAC, PEER, ethernet, ipv4, sealed};
 use common::segment::internet_checksum;
@@ -418,4 +419,57 @@ fn an_address_that_a_server_refuses_is_given_up() {
     let again = last(lone.answers(dhcp_answer(6, &renew, ALL))).expect("a request");
     assert_eq!(again[284], 1);
     assert_eq!(lone.stack.networks().own, own);
+}
+
+/// Routers and addresses that are not advertised again end with their lifetimes.
+#[test]
+fn rfc_4861_6_3_5_what_a_router_has_advertised_ends() {
+    const HOUR: u64 = 3_600 * S;
+    let mut lone = Lone::with(|config| config.autoconfigure = true);
+    let before = lone.stack.networks().own;
+    let far = SocketAddr::from(([0x2001, 0xdb8, 7, 0, 0, 0, 0, 1], 80));
+    let prefixes = [prefix(1, 0xc0, 3_600), prefix(2, 0xc0, u32::MAX)].concat();
+    lone.answers(router(1_800, &prefixes));
+    let count = |lone: &Lone| lone.stack.networks().own.len() - before.len();
+    assert_eq!(count(&lone), 2);
+    lone.now_ns += HOUR / 2 - S;
+    lone.sent();
+    assert!(lone.stack.connect(far, None).is_ok());
+    lone.now_ns += 2 * S;
+    lone.sent();
+    assert!(lone.stack.connect(far, None).is_err(), "the router is gone");
+    assert_eq!(count(&lone), 2);
+    lone.now_ns += HOUR / 2;
+    lone.sent();
+    // The other has no end.
+    assert_eq!(count(&lone), 1);
+}
+
+/// RFC 4862 section 5.5.3 (e): a message of anyone cannot end an address at once.
+#[test]
+fn rfc_4862_5_5_3_an_address_is_shortened_to_two_hours_at_least() {
+    const HOUR: u64 = 3_600 * S;
+    let mut lone = Lone::with(|config| config.autoconfigure = true);
+    let before = lone.stack.networks().own.len();
+    let is_there = |lone: &Lone| lone.stack.networks().own.len() > before;
+    lone.answers(router(9, &prefix(1, 0xc0, 86_400)));
+    // From a day to two hours, and to no less from there.
+    for _ in 0..2 {
+        lone.answers(router(9, &prefix(1, 0xc0, 0)));
+        assert!(is_there(&lone));
+    }
+    lone.now_ns += HOUR;
+    lone.answers(router(9, &prefix(1, 0xc0, 1)));
+    lone.now_ns += HOUR - S;
+    lone.sent();
+    assert!(is_there(&lone));
+    lone.now_ns += 2 * S;
+    lone.sent();
+    assert!(!is_there(&lone));
+    // A longer time counts at once.
+    lone.answers(router(9, &prefix(1, 0xc0, 60)));
+    lone.answers(router(9, &prefix(1, 0xc0, 86_400)));
+    lone.now_ns += 3 * HOUR;
+    lone.sent();
+    assert!(is_there(&lone));
 }

@@ -148,7 +148,7 @@ fn rfc_6980_5_discovery_in_fragments_is_not_believed() {
 }
 
 /// A prefix option: 2001:db8:NUMBER::/64.
-fn prefix(number: u8, flags: u8, valid_s: u32) -> Vec<u8> {
+pub(crate) fn prefix(number: u8, flags: u8, valid_s: u32) -> Vec<u8> {
     let mut option = vec![3, 4, 64, flags];
     option.extend(valid_s.to_be_bytes());
     option.extend(valid_s.to_be_bytes());
@@ -158,7 +158,7 @@ fn prefix(number: u8, flags: u8, valid_s: u32) -> Vec<u8> {
 }
 
 /// An advertisement of the router fe80::9, with this lifetime.
-fn router(lifetime_s: u16, options: &[u8]) -> Vec<u8> {
+pub(crate) fn router(lifetime_s: u16, options: &[u8]) -> Vec<u8> {
     let [high, low] = lifetime_s.to_be_bytes();
     let rest = [&[64, 0, high, low, 0, 0, 0, 0, 0, 0, 0, 0], options].concat();
     discovery(router_address(), ALL_NODES, 134, &rest)
