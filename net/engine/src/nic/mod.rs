@@ -193,7 +193,7 @@ pub mod vlan {
             let plain: Vec<u8> = (0..60).collect();
             send(&mut near, &plain);
             let tagged = [&plain[..12], &[0x81, 0, 0xa1, 0x23], &plain[12..]].concat();
-            assert_eq!(frames(&mut far), [tagged.clone()]);
+            assert_eq!(frames(&mut far), std::slice::from_ref(&tagged));
             send(&mut far, &tagged);
             assert_eq!(frames(&mut near), [plain]);
         }
