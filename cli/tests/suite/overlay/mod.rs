@@ -266,6 +266,28 @@ fn a_disk_is_grown_flattened_and_moved_to_another_image() {
     assert!(!scratch.path("x.ovl").exists());
 }
 
+/// Two images without checksums whose ends are the same, as of a disk and its next version.
+#[test]
+fn a_disk_is_moved_to_an_image_that_looks_like_its_own() {
+    let mut scratch = Scratch::new();
+    std::fs::write(scratch.path("disk.img"), &scratch.contents).unwrap();
+    let mut other = scratch.contents.clone();
+    other[3 * MIB..3 * MIB + 5000].fill(0x77);
+    std::fs::write(scratch.path("other.raw"), &other).unwrap();
+    let serving = scratch.serve_with("one.ovl", &["--raw"]);
+    scratch.io(&["write -P 0x33 64k 8k"]);
+    assert_eq!(serving.end("-INT"), Some(0));
+    scratch.contents[65536..73728].fill(0x33);
+    let rebase = ["rebase", "--raw", "disk.img", "one.ovl", "moved.ovl"];
+    let onto = ["--onto", "other.raw", "--json"];
+    let moved = scratch.json(&[&rebase[..], &onto].concat());
+    // 5000 bytes touch two blocks.
+    assert_eq!(moved["changed_bytes"], 8192 + 2 * 4096);
+    let export = ["export", "--raw", "--overlay", "moved.ovl", "-o", "out"];
+    scratch.block(&[&export[..], &["other.raw"]].concat());
+    assert_same(&scratch.path("out"), &scratch.contents);
+}
+
 #[test]
 fn an_overlay_is_never_taken_for_a_disk() {
     let scratch = Scratch::new();
