@@ -126,6 +126,24 @@ impl<'t> Clock<'t> {
             .sum();
         let guess = self.guess(lengths);
         let is_flat = |fit: &Fit| fit.slope.abs() * guess <= FLAT * whole;
+        let found = self.least((lengths, guess), &is_flat)?;
+        // Bounds may leave room in which a change of the rate costs nothing.
+        let is_open = |factor: f64| {
+            let other = self.at(lengths, found.rate * factor);
+            other.slope.abs() * guess <= OPEN * whole
+        };
+        match is_open(0.5) || is_open(2.0) {
+            true => Err(DatingError::OneDate),
+            false => Ok(found),
+        }
+    }
+
+    /// A fit of the least cost, sought from a guess of the rate.
+    fn least(
+        &self,
+        (lengths, guess): (&[f64], f64),
+        is_flat: &dyn Fn(&Fit) -> bool,
+    ) -> Result<Fit, DatingError> {
         let mut near = self.at(lengths, guess);
         // From the guess on, by factors of 2 to both sides of the least cost.
         let factor = if near.slope > 0.0 { 0.5 } else { 2.0 };
@@ -366,7 +384,11 @@ impl Curve {
         let (first, last) = (self.first(), self.last());
         let mut knots: Vec<[f64; 2]> = Vec::with_capacity(self.knots.len() + 2);
         let mut push = |date: f64, value: f64| {
-            let above = date - (expected - value / weight).max(0.0);
+            // Exact where it lasts no time: the node above may have this very date.
+            let above = match value < none {
+                true => date - (expected - value / weight).max(0.0),
+                false => date,
+            };
             // Rounding must not bring knots out of order.
             let least = knots.last().map_or(f64::NEG_INFINITY, |knot| knot[0]);
             knots.push([above.max(least), value]);
@@ -446,6 +468,9 @@ fn poisson(random: &mut Random, mean: f64) -> f64 {
 const SMOOTHING: f64 = 10.0;
 /// Share of the whole below which a derivative counts as 0.
 const FLAT: f64 = 1e-12;
+/// The same for rates far from the best one: more than what rounding leaves of a year's number
+/// where branches last days, and less than tips give that span a millionth of the tree's time.
+const OPEN: f64 = 1e-9;
 /// From the first guess of a rate; farther off, durations have no digits left.
 const DOUBLINGS_MAX: u32 = 30;
 const ROUNDS_MAX: usize = 200;
@@ -532,6 +557,24 @@ mod tests {
             "{slope} {}",
             one.slope
         );
+    }
+
+    /// A node above with the same date would else have none that is allowed.
+    #[test]
+    fn a_known_date_is_the_last_one_of_the_node_above() {
+        let exactly = Bounds {
+            earliest: 0.0,
+            latest: 0.0,
+        };
+        let own = Curve::flat().within(exactly);
+        for step in 1..2_000 {
+            let step = f64::from(step);
+            let passed = own.passed(1.0 + 0.37 * step, 0.013 * step);
+            assert_eq!(passed.end().to_bits(), 0.0_f64.to_bits());
+            let both = passed.within(exactly).passed(3.0, 0.1);
+            assert_eq!(both.end().to_bits(), 0.0_f64.to_bits());
+            assert!(both.knots.iter().flatten().all(|own| own.is_finite()));
+        }
     }
 
     #[test]

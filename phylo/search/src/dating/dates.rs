@@ -35,7 +35,8 @@ pub enum DatingError {
     NoDates,
     /// A rate cannot be found.
     #[error(
-        "all dates are the same, so that any rate fits: give --rate, or the date of an ancestor"
+        "more than one rate fits, as all dates are the same or have room in their ranges: give \
+         --rate, or the date of an ancestor"
     )]
     OneDate,
     /// Bounds that no date satisfies.
@@ -187,8 +188,7 @@ impl Dates {
         for (number, (at, line)) in lines.enumerate() {
             match known(line) {
                 Some(known) => all.push(known),
-                // A heading has no date, and the number of lines no name.
-                None if number == 0 => {}
+                None if number == 0 && is_heading(line) => {}
                 None => {
                     let shown = line.chars().take(60).flat_map(char::escape_debug);
                     return Err(DatingError::Line {
@@ -256,6 +256,16 @@ impl Dates {
         }
         Ok((bounds, unused))
     }
+}
+
+/// True for the number of lines, which is no name, and for names of columns. A date with a fault
+/// has digits.
+fn is_heading(line: &str) -> bool {
+    let second = match line.split_once('\t') {
+        Some((_, rest)) => rest.split('\t').next(),
+        None => (line.split_once([',', ' '])).and_then(|(_, rest)| rest.split(',').next()),
+    };
+    second.is_none_or(|text| text.bytes().all(|byte| !byte.is_ascii_digit()))
 }
 
 /// Reads a name and a date.
@@ -381,6 +391,11 @@ mod tests {
         }
         let error = Dates::parse("a 5\nb then\n").unwrap_err().to_string();
         assert!(error.starts_with("line 2: `b then`"), "{error}");
+        // A heading has no digits where dates are.
+        for first in ["a 2013-02-30", "a\t2013-13\tx", "a,x2", "mrca(a,c) 20l3"] {
+            let error = Dates::parse(&format!("{first}\nb 5\n")).unwrap_err();
+            assert!(error.to_string().starts_with("line 1: `"), "{error}");
+        }
         let error = Dates::parse("mrca(a,q) 1")
             .unwrap()
             .of_nodes(&tree)

@@ -133,9 +133,10 @@ pub fn date(
             [one] => vec![first_tip(tree, one)],
             [first, .., last] => vec![first_tip(tree, first), first_tip(tree, last)],
         };
-        // Numbers are supports, not names.
-        let is_named =
-            !own.label.is_empty() && (of.is_empty() || own.label.parse::<f64>().is_err());
+        // Numbers, also several with `/` between, are supports, not names.
+        let mut words = own.label.split('/');
+        let is_named = of.is_empty() || words.any(|word| word.parse::<f64>().is_err());
+        let is_named = is_named && !own.label.is_empty();
         NodeDate {
             name: match is_named {
                 true => own.label.clone(),
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_clock_is_found_again() {
-        let tree = "((a:0.02,b:0.01)X:0.01,(c:0.03,(d:0.005,e:0.01)90:0.01)80:0.005);";
+        let tree = "((a:0.02,b:0.01)X:0.01,(c:0.03,(d:0.005,e:0.01)90:0.01)80/0.97:0.005);";
         let dates = "a 2003\nb 2002\nc 2003.5\nd 2002\ne 2002.5\nf 1999\n";
         let found = dated(tree, dates, &ClockOptions::new(500)).unwrap();
         assert!((found.rate - 0.01).abs() < 1e-9, "{found:?}");
@@ -269,6 +270,9 @@ mod tests {
         };
         let found = dated("((a:1,b:1):1,c:2);", "a 5\nb 5\nc 5", &known).unwrap();
         assert!((found.root_date - 1.0).abs() < 1e-9);
+        // A range has room for any rate here.
+        let open = dated("((a:1,b:1):1,c:2);", "a 5\nb 5\nc u(10)", &options).unwrap_err();
+        assert!(matches!(open, DatingError::OneDate), "{open}");
         // An ancestor's date is enough for a rate.
         let found = dated("((a:1,b:1):1,c:2);", "a 5\nb 5\nc 5\nmrca(a,b) 3", &options).unwrap();
         assert!((found.rate - 0.5).abs() < 1e-9 && (found.root_date - 1.0).abs() < 1e-6);
