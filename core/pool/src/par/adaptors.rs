@@ -3,8 +3,8 @@
 //! Why here: a filter's results have no places before it has run, and an iterator's items have none
 //! at all. So these are loops with ends of their own, not sources.
 //! Must stay true: results are in the order of the items, but those of an iterator. An iterator is
-//! asked under a lock by one engine at a time, and not again once an item failed. Any thread or
-//! task, as all of `par.rs`.
+//! asked under a lock by one engine at a time, and not again once it has ended, or it or an item
+//! failed. Any thread or task, as all of `par.rs`.
 
 use super::{Options, Par, Source, options};
 use crate::error::OffloadError;
@@ -196,14 +196,26 @@ where
     /// As [`Pool::for_each`].
     pub fn for_each(self, unit: impl Fn(I::Item) + Sync) -> Result<(), OffloadError> {
         let options = self.options;
-        let items = Mutex::new(Some(self.items));
+        // Each engine asks until there is no more: after the end some iterators begin anew.
+        let items = Mutex::new(Some(self.items.fuse()));
         let failed = Mutex::new(None);
-        let take = || items.lock().as_mut()?.next();
+        let take = || {
+            let mut items = items.lock();
+            let item = guarded(|| items.as_mut()?.next());
+            if item.is_err() {
+                // Under the lock still, so that no other engine asks it.
+                *items = None;
+            }
+            item.transpose()
+        };
         // Each engine has one place, in which it takes items until there are no more.
         let mut places = vec![(); options.pool.engines()];
         options.run(&mut places, |_, _| {
             while let Some(item) = take() {
-                let done = options.check().and_then(|()| guarded(|| unit(item)));
+                let done = item.and_then(|item| {
+                    options.check()?;
+                    guarded(|| unit(item))
+                });
                 if let Err(reason) = done {
                     *items.lock() = None;
                     *failed.lock() = Some(reason);
@@ -389,6 +401,27 @@ mod tests {
                 .for_each(|item| assert_ne!(item, 100, "the end"));
             assert!(error.unwrap_err().to_string().contains("the end"));
             assert!(asked.into_inner() > 100);
+
+            // One that begins anew after its end, and one that fails itself.
+            let (mut calls, done) = (0_usize, AtomicUsize::new(0));
+            let anew = std::iter::from_fn(|| {
+                calls += 1;
+                (!calls.is_multiple_of(6)).then_some(calls)
+            });
+            let note = |_: usize| {
+                done.fetch_add(1, Ordering::Relaxed);
+            };
+            pool.par_bridge(anew).for_each(note).unwrap();
+            assert_eq!(done.into_inner(), 5);
+            let asked = AtomicUsize::new(0);
+            let fails = std::iter::repeat_with(|| {
+                let item = asked.fetch_add(1, Ordering::Relaxed);
+                assert_ne!(item, 7, "no item");
+                item
+            });
+            let error = pool.par_bridge(fails).for_each(|_| {});
+            assert!(error.unwrap_err().to_string().contains("no item"));
+            assert_eq!(asked.into_inner(), 8);
         }
     }
 
@@ -413,14 +446,17 @@ mod tests {
             let far = Instant::now() + Duration::from_secs(600);
             pool.par_range(0..9).deadline(far).for_each(note).unwrap();
 
-            // One that is stopped from within, at its tenth item.
+            // One that is stopped from within, at its tenth item. It has a class of its own: by
+            // its place it might share that of a loop of tiny items, and get these in chunks.
+            let own = pool.class("stopped");
             let (flag, done) = (AtomicBool::new(false), AtomicUsize::new(0));
             let stop = |_: usize| {
                 let before = done.fetch_add(1, Ordering::Relaxed);
                 flag.fetch_or(before == 9, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_micros(50));
             };
-            let stopped = pool.par_range(0..100_000).cancel_by(&flag).for_each(stop);
+            let stopped = pool.par_range(0..100_000).class(own).cancel_by(&flag);
+            let stopped = stopped.for_each(stop);
             assert!(
                 matches!(stopped, Err(OffloadError::Cancelled)),
                 "{stopped:?}"

@@ -5,7 +5,8 @@
 //! runs before all others where the process may ask for that. It rests while there is no client to
 //! see it: a wake-up is nearly all of an idle daemon's cost.
 //! Must stay true: it beats only while the control thread lives; it never does more than write one
-//! word. It has beaten anew before a client learns that it is attached.
+//! word. It is woken before a client learns that it is attached, and clients count from their own
+//! first look.
 
 use crate::shm::activity::ActivityPage;
 use crate::shm::layout::TICK_MS;
