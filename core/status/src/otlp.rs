@@ -156,8 +156,7 @@ impl Target {
         request.extend(body.as_bytes());
         let end = Instant::now() + self.patience;
         let mut stream = self.connect(end)?;
-        stream.set_write_timeout(Some(left(end)?))?;
-        stream.write_all(&request)?;
+        send(&mut stream, &request, end)?;
         match code(&mut stream, end)? {
             200..=299 => Ok(()),
             code => Err(io::Error::other(format!("it answers with status {code}"))),
@@ -259,6 +258,26 @@ fn left(end: Instant) -> io::Result<Duration> {
     }
 }
 
+/// Sends all bytes. The time is that of all writes: a collector that takes a few bytes now and then
+/// gets no more of it.
+fn send(stream: &mut TcpStream, mut bytes: &[u8], end: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(end)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// True where `left` says when it has been too long.
+fn is_passing(error: &io::Error) -> bool {
+    [ErrorKind::Interrupted, ErrorKind::WouldBlock].contains(&error.kind())
+}
+
 /// The status code of an answer, whose body is not read.
 fn code(stream: &mut TcpStream, end: Instant) -> io::Result<u16> {
     let mut bytes = Vec::new();
@@ -267,12 +286,7 @@ fn code(stream: &mut TcpStream, end: Instant) -> io::Result<u16> {
         stream.set_read_timeout(Some(left(end)?))?;
         let read = match stream.read(&mut piece) {
             Ok(read) => read,
-            // `left` says when it has been too long.
-            Err(error)
-                if [ErrorKind::Interrupted, ErrorKind::WouldBlock].contains(&error.kind()) =>
-            {
-                continue;
-            }
+            Err(error) if is_passing(&error) => continue,
             Err(error) => return Err(error),
         };
         bytes.extend_from_slice(&piece[..read]);
@@ -306,6 +320,7 @@ mod tests {
     use crate::Kind;
     use crate::metrics::{Metric, Unit};
     use std::net::TcpListener;
+    use std::sync::mpsc::RecvTimeoutError;
 
     fn of(variables: &[(&str, &str)]) -> Result<Option<Target>, String> {
         let get = |name: &str| {
@@ -459,5 +474,29 @@ mod tests {
         );
         drop(listener);
         assert!(target.push(&status()).is_err());
+    }
+
+    /// More than the sockets hold, to a collector that needs ten seconds and more for it.
+    #[test]
+    fn a_collector_that_takes_little_at_a_time_gets_no_more_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut taker, _) = listener.accept().unwrap();
+        let (over, is_over) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut piece = vec![0; 64 << 10];
+                let pause = Duration::from_millis(10);
+                while is_over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                    // The other end may be closed already.
+                    taker.read(&mut piece).ok();
+                }
+            });
+            let end = Instant::now() + Duration::from_millis(300);
+            let sent = send(&mut stream, &vec![b'a'; 64 << 20], end);
+            // Ends the taker, also where the next line panics.
+            drop((over, stream));
+            assert_eq!(sent.unwrap_err().kind(), ErrorKind::TimedOut);
+        });
     }
 }
