@@ -222,6 +222,9 @@ class Client:
     def buffer(self, contents):
         """A buffer of that many bytes, or with a copy of an object's (bytes, array, a contiguous NumPy array)."""
         if isinstance(contents, int):
+            # As a length of C, which has no sign, it would reach over all memory.
+            if contents < 0:
+                raise ValueError("a buffer has no length below 0")
             return Buffer(self._attachment, contents)
         source = memoryview(contents)
         source = source.cast("B") if source.nbytes else memoryview(b"")
@@ -294,8 +297,9 @@ class Client:
     def cancel(self, token):
         """Takes a job back: True where it was not begun. `wait` then raises InterruptedError for it."""
         with self._lock:
-            number = self._open[token][0]
-        return self._library.sidecore_cancel(self._pointer, number) == 1
+            # Another thread may have its answer by now.
+            number, _ = self._open.get(token, (None, None))
+            return number is not None and self._library.sidecore_cancel(self._pointer, number) == 1
 
     def fileno(self):
         """For selectors and asyncio: readable from when a job ends until `wait(0)` returns None."""

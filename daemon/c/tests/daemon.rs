@@ -349,6 +349,7 @@ raises(ValueError, client.call, "sum_f64", [b"8 bytes "] * 5)
 raises(FileNotFoundError, client_of.Client, "/nowhere/daemon.sock")
 raises(MemoryError, client.buffer, 1 << 21)
 raises(TypeError, client.buffer, 1.5)
+raises(ValueError, client.buffer, 8 - (1 << 64))
 # Again and again: a buffer that was not given back would fill the arena.
 for _ in range(100):
     client.buffer(1 << 19)
@@ -363,6 +364,7 @@ while tokens:
     while (done := client.wait(0)) is not None:
         assert done.as_double() == tokens.pop(done.token)
 assert client.wait() is None and not client._open
+assert not client.cancel(0)
 
 try:
     import numpy
