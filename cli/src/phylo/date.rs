@@ -101,7 +101,7 @@ impl Args {
             // One of both is required.
             (None, None) => 1,
         };
-        let need = dating_bytes(&tree).saturating_mul(pool.engines().to_u64());
+        let need = dating_bytes(&tree, pool.engines().to_u64(), self.replicates);
         limits::check_work("dating the tree", need)?;
         let options = ClockOptions {
             rate: self.rate,

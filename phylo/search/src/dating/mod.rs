@@ -179,9 +179,9 @@ pub fn without_outgroup(tree: &Newick, outgroup: Vec<String>) -> Result<Newick, 
     Ok(made)
 }
 
-/// Approximate bytes of memory that the dating of a tree takes on each engine.
+/// Approximate bytes of memory that the dating of a tree takes on this many engines.
 #[must_use]
-pub fn dating_bytes(tree: &Newick) -> u64 {
+pub fn dating_bytes(tree: &Newick, engines: u64, replicates: u32) -> u64 {
     let nodes = tree.nodes();
     let mut below = vec![1_u64; nodes.len()];
     let mut sum = 0_u64;
@@ -192,7 +192,11 @@ pub fn dating_bytes(tree: &Newick) -> u64 {
         }
     }
     // A clade adds at most two knots for each of its branches.
-    sum.saturating_mul(2 * size_of::<[f64; 2]>().to_u64())
+    let curves = sum.saturating_mul(2 * size_of::<[f64; 2]>().to_u64());
+    // All dates of each replicate stay until there are intervals.
+    let dates = nodes.len().to_u64() * size_of::<f64>().to_u64();
+    let kept = dates.saturating_mul(u64::from(replicates));
+    curves.saturating_mul(engines).saturating_add(kept)
 }
 
 /// The range of 95 % of the values, and of the estimate in any case; none without values.
@@ -307,6 +311,16 @@ mod tests {
         assert!(narrow < 0.3 * wide, "{narrow} {wide}");
         let again = dated(tree, dates, &options).unwrap();
         assert_eq!(again.rate_interval, found.rate_interval);
+    }
+
+    #[test]
+    fn memory_is_that_of_engines_and_of_replicates() {
+        let tree = parse("((a:1,b:1):1,c:2);");
+        let one = dating_bytes(&tree, 1, 0);
+        assert_eq!(dating_bytes(&tree, 3, 0), 3 * one);
+        // Five dates in each.
+        assert_eq!(dating_bytes(&tree, 1, 1_000), one + 1_000 * 5 * 8);
+        assert_eq!(dating_bytes(&tree, u64::MAX, u32::MAX), u64::MAX);
     }
 
     #[test]
