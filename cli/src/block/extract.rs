@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Write a tar to standard output
     #[arg(long, conflicts_with_all = ["directory", "json", "overwrite"])]
     tar: bool,
-    /// Replace files that are there already
+    /// Replace files that are there already, each when the new one is whole
     #[arg(long)]
     overwrite: bool,
     /// Give all files this owner and group, by their numbers

@@ -5,8 +5,8 @@
 //! last the directories' own attributes, since files made in them would change their times.
 //!
 //! Must stay true: nothing outside of the folder changes (`place`). A file that is there already
-//! stays, unless it may be replaced. A file that cannot be made whole is removed again, reported,
-//! and the others go on; a full disk ends the work. At most [`BATCHES_MAX`] batches wait, each with
+//! stays, unless it may be replaced, and until its successor is whole. A file that cannot be made
+//! whole is removed again, reported, and the others go on; a full disk ends the work. At most [`BATCHES_MAX`] batches wait, each with
 //! a descriptor of its folder.
 
 mod place;
@@ -17,7 +17,7 @@ pub use report::Report;
 use crate::walk::{Wanted, walk};
 use crate::{FilesError, Kind, Node, Tree};
 use parking_lot::Mutex;
-use place::{Budget, Further, Unmade};
+use place::{Budget, Further, Making, Unmade};
 use report::Outcome;
 use rustix::io::Errno;
 use sidecore_sys::folder::Folder;
@@ -101,7 +101,7 @@ enum Work {
 /// A file that is filled in parts.
 struct Large {
     folder: Arc<Folder>,
-    name: OsString,
+    making: Making,
     node: Node,
     file: File,
     /// Parts that are not filled yet.
@@ -114,8 +114,7 @@ impl Large {
     fn give_up(&self) -> bool {
         let is_first = !self.is_bad.swap(true, Ordering::Relaxed);
         if is_first {
-            // Best effort: what led here is reported.
-            self.folder.remove_file(&self.name).ok();
+            self.making.give_up(&self.folder);
         }
         is_first
     }
@@ -216,15 +215,13 @@ impl Job<'_> {
         node: &Node,
         outcome: &mut Outcome,
     ) -> Result<(), FilesError> {
-        let file = place::create(folder, name, node, &self.options);
-        let file = file.map_err(FilesError::Output)?;
+        let created = place::create(folder, name, node, &self.options);
+        let (making, file) = created.map_err(FilesError::Output)?;
         let range = 0..node.size_bytes;
-        let filled = place::fill(self.tree, node, range, &file, &self.budget)
-            .and_then(|()| place::finish(self.tree, node, &file, &self.options, outcome));
-        filled.inspect_err(|_| {
-            // Best effort: the error that led here is the one to report.
-            folder.remove_file(name).ok();
-        })
+        place::fill(self.tree, node, range, &file, &self.budget)
+            .and_then(|()| place::finish(self.tree, node, &file, &self.options, outcome))
+            .and_then(|()| making.settle(folder))
+            .inspect_err(|_| making.give_up(folder))
     }
 
     fn other(
@@ -234,16 +231,15 @@ impl Job<'_> {
         node: &Node,
         outcome: &mut Outcome,
     ) -> Result<(), FilesError> {
-        place::make(self.tree, folder, name, node, &self.options)?;
-        let finished = place::finish_named(self.tree, folder, name, node, &self.options, outcome);
-        finished.inspect_err(|_| {
-            // Best effort, as for a file.
-            folder.remove_file(name).ok();
-        })
+        let making = place::make(self.tree, folder, name, node, &self.options)?;
+        let name = making.current();
+        place::finish_named(self.tree, folder, name, node, &self.options, outcome)
+            .and_then(|()| making.settle(folder))
+            .inspect_err(|_| making.give_up(folder))
     }
 
     fn part(&self, large: &Large, range: Range<u64>, outcome: &mut Outcome) {
-        let path = || large.folder.path().join(&large.name);
+        let path = || large.folder.path().join(&large.making.name);
         let bad = |error, outcome: &mut Outcome| {
             // One report for all parts.
             if large.give_up() {
@@ -262,7 +258,7 @@ impl Job<'_> {
             return;
         }
         let finished = place::finish(self.tree, &large.node, &large.file, &self.options, outcome);
-        match finished {
+        match finished.and_then(|()| large.making.settle(&large.folder)) {
             Ok(()) => {
                 outcome.report.files += 1;
                 outcome.report.bytes += large.node.size_bytes;
@@ -533,8 +529,8 @@ impl<'p, 'j> Planner<'p, 'j> {
     fn large(&mut self, folder: Arc<Folder>, path: &Path, node: &Node) {
         self.send();
         let name = path.file_name().unwrap_or_default();
-        let file = match place::create(&folder, name, node, &self.job.options) {
-            Ok(file) => file,
+        let (making, file) = match place::create(&folder, name, node, &self.job.options) {
+            Ok(created) => created,
             Err(error) => {
                 let error = FilesError::Output(error);
                 self.job.unmade.note(node, &error);
@@ -550,7 +546,7 @@ impl<'p, 'j> Planner<'p, 'j> {
         let parts = node.size_bytes.div_ceil(part);
         let large = Arc::new(Large {
             folder,
-            name: name.to_owned(),
+            making,
             node: *node,
             file,
             left: AtomicUsize::new(usize::try_from(parts).unwrap_or(0)),

@@ -346,14 +346,23 @@ fn further_names_are_not_linked_to_a_file_that_was_there() {
     fs::create_dir_all(out.join("b")).unwrap();
     fs::write(out.join("a"), "mine").unwrap();
     let into = Folder::open(&out).unwrap();
-    let options = Options::new(2);
-    let report = extract(&*tree, &mut all(), &into, options, &AtomicU64::new(0)).unwrap();
+    let mut options = Options::new(2);
+    let run = |options| extract(&*tree, &mut all(), &into, options, &AtomicU64::new(0)).unwrap();
+    let report = run(options);
     assert_eq!(fs::read(out.join("a")).unwrap(), b"mine");
     assert_eq!(fs::read(out.join("c")).unwrap(), b"of the image");
     let [c, d] = ["c", "d"].map(|name| fs::metadata(out.join(name)).unwrap());
     assert_eq!((c.ino(), c.nlink()), (d.ino(), 2));
     let counts = (report.files, report.links, report.failed);
     assert_eq!(counts, (1, 1, 2), "{:?}", report.problems);
+    // All replaced but the directory: one file again, and no other names.
+    options.overwrite = true;
+    let report = run(options);
+    let counts = (report.files, report.links, report.failed);
+    assert_eq!(counts, (1, 2, 1), "{:?}", report.problems);
+    let [a, d] = ["a", "d"].map(|name| fs::metadata(out.join(name)).unwrap());
+    assert_eq!((a.ino(), a.nlink()), (d.ino(), 3));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 4);
 }
 
 /// A tree of functions.
@@ -437,24 +446,29 @@ fn a_pipe_whose_attributes_fail_is_removed_again() {
     assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
 }
 
-/// The limit is hit while the parts of another file wait.
-#[test]
-fn a_file_whose_parts_are_left_out_does_not_keep_its_name() {
-    let out = tempfile::tempdir().unwrap();
-    let large = out.path().join("b");
-    let tree = Made {
+/// A small file `a`, number 1, and a large one, `b`.
+pub(crate) fn small_and_large(before: impl Fn(u64) + Send + Sync + 'static) -> Made {
+    Made {
         names: |_| vec![(b"a".to_vec(), 1), (b"b".to_vec(), 2)],
         node: |id| match id {
             0 => (Kind::Directory, 0),
             1 => (Kind::File, 100),
             _ => (Kind::File, 24 << 20),
         },
-        before: Box::new(move |id| {
-            while id == 1 && !large.exists() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }),
-    };
+        before: Box::new(before),
+    }
+}
+
+/// The limit is hit while the parts of another file wait.
+#[test]
+fn a_file_whose_parts_are_left_out_does_not_keep_its_name() {
+    let out = tempfile::tempdir().unwrap();
+    let large = out.path().join("b");
+    let tree = small_and_large(move |id| {
+        while id == 1 && !large.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
     let into = Folder::open(out.path()).unwrap();
     let mut options = Options::new(1);
     options.bytes_max = 10;

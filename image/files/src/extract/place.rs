@@ -2,7 +2,8 @@
 //!
 //! Must stay true: every call goes through the descriptor of the folder in which the file lies, and
 //! no link is followed: nothing outside of the target changes, whatever other users do there. A
-//! file is made new or not at all.
+//! file is made new or not at all. One that replaces another has a hidden name until it is whole,
+//! so that a full disk or a damaged image leaves the old one.
 
 use super::{Options, Outcome};
 use crate::{FilesError, Kind, Node, Piece, Tree};
@@ -20,20 +21,50 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// A new file on its way to its name.
+pub(super) struct Making {
+    /// The name that it gets.
+    pub(super) name: OsString,
+    /// The name that it has until then, where an old file has its own.
+    hidden: Option<OsString>,
+}
+
+impl Making {
+    /// The name that it has now.
+    pub(super) fn current(&self) -> &OsStr {
+        self.hidden.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Gives it its name. An old file goes with that; its other names keep its contents.
+    pub(super) fn settle(&self, folder: &Folder) -> Result<(), FilesError> {
+        match &self.hidden {
+            Some(hidden) => folder
+                .rename(hidden, &self.name)
+                .map_err(FilesError::Output),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes it. Best effort: the error that led here is the one to report.
+    pub(super) fn give_up(&self, folder: &Folder) {
+        folder.remove_file(self.current()).ok();
+    }
+}
+
 /// Makes `name` in `folder` a new regular file; its contents are still zeros.
 pub(super) fn create(
     folder: &Folder,
     name: &OsStr,
     node: &Node,
     options: &Options,
-) -> io::Result<File> {
+) -> io::Result<(Making, File)> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // Set-id bits only once the file has its owner; attributes can be set while it may be written.
     let mode = Mode::from_raw_mode(u32::from(node.permissions & 0o777 | OWN_BITS));
-    let file = again(folder, name, options, || {
+    let (making, file) = begin(folder, name, options, |name| {
         fs::openat(folder, name, flags, mode)
     })?;
-    Ok(file.into())
+    Ok((making, file.into()))
 }
 
 /// Bytes that may be written.
@@ -148,12 +179,13 @@ pub(super) fn make(
     name: &OsStr,
     node: &Node,
     options: &Options,
-) -> Result<(), FilesError> {
-    let output = FilesError::Output;
+) -> Result<Making, FilesError> {
+    let made = |(making, ()): (Making, ())| making;
     if node.kind == Kind::Link {
         let target = tree.link(node)?;
-        let link = || fs::symlinkat(&*target, folder, name);
-        return again(folder, name, options, link).map_err(output);
+        let link = |name: &OsStr| fs::symlinkat(&*target, folder, name);
+        let begun = begin(folder, name, options, link);
+        return begun.map(made).map_err(FilesError::Output);
     }
     let kind = match node.kind {
         Kind::CharacterDevice => FileType::CharacterDevice,
@@ -166,8 +198,9 @@ pub(super) fn make(
         Kind::CharacterDevice | Kind::BlockDevice => fs::makedev(node.device.0, node.device.1),
         _ => 0,
     };
-    let make = || fs::mknodat(folder, name, kind, mode, device);
-    again(folder, name, options, make).map_err(output)
+    let make = |name: &OsStr| fs::mknodat(folder, name, kind, mode, device);
+    let begun = begin(folder, name, options, make);
+    begun.map(made).map_err(FilesError::Output)
 }
 
 /// Makes a further name of a file.
@@ -176,8 +209,15 @@ pub(super) fn link(
     to: (&Folder, &OsStr),
     options: &Options,
 ) -> io::Result<()> {
-    let link = || fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty());
-    again(to.0, to.1, options, link)
+    let link = |name: &OsStr| fs::linkat(from.0, from.1, to.0, name, AtFlags::empty());
+    let (making, ()) = begin(to.0, to.1, options, link)?;
+    let Some(hidden) = &making.hidden else {
+        return Ok(());
+    };
+    let renamed = to.0.rename(hidden, to.1);
+    // Also after success: between two names of one file a rename does nothing.
+    to.0.remove_file(hidden).ok();
+    renamed
 }
 
 /// Makes a directory that only this user enters for now. One that is there already will do.
@@ -190,20 +230,31 @@ pub(super) fn make_directory(folder: &Folder, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Calls `make`, once more without the old file of that name where it may be replaced.
-fn again<T>(
+/// Calls `make` with the name for a new file: a hidden one where an old file has its name and may
+/// be replaced.
+fn begin<T>(
     folder: &Folder,
     name: &OsStr,
     options: &Options,
-    make: impl Fn() -> rustix::io::Result<T>,
-) -> io::Result<T> {
-    match make() {
+    make: impl Fn(&OsStr) -> rustix::io::Result<T>,
+) -> io::Result<(Making, T)> {
+    let making = |hidden| Making {
+        name: name.to_owned(),
+        hidden,
+    };
+    match make(name) {
         Err(Errno::EXIST) if options.overwrite => {
-            // Removed, not written to: other names of the old file keep its contents.
-            fs::unlinkat(folder, name, AtFlags::empty())?;
-            Ok(make()?)
+            // Found now, and not by the rename after all of a file was written.
+            let is_directory =
+                |stat: fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            if folder.stat_of(name).is_ok_and(is_directory) {
+                return Err(Errno::ISDIR.into());
+            }
+            let hidden = folder.unused_name();
+            let made = make(&hidden)?;
+            Ok((making(Some(hidden)), made))
         }
-        made => Ok(made?),
+        made => Ok((making(None), made?)),
     }
 }
 
@@ -299,5 +350,44 @@ fn times(node: &Node) -> Timestamps {
             tv_sec: node.mtime_s,
             tv_nsec: node.mtime_ns.into(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::small_and_large;
+    use crate::walk::Wanted;
+    use crate::{FilesError, Options, extract};
+    use sidecore_sys::folder::Folder;
+    use std::fs;
+    use std::sync::atomic::AtomicU64;
+
+    /// The limit ends the work as a full disk does.
+    #[test]
+    fn a_file_that_cannot_be_replaced_stays() {
+        let out = tempfile::tempdir().unwrap();
+        let sizes = || ["a", "b"].map(|name| fs::metadata(out.path().join(name)).unwrap().len());
+        let count = || fs::read_dir(out.path()).unwrap().count();
+        for name in ["a", "b"] {
+            fs::write(out.path().join(name), "old").unwrap();
+        }
+        let tree = small_and_large(|_| ());
+        let into = Folder::open(out.path()).unwrap();
+        let mut options = Options::new(2);
+        (options.overwrite, options.bytes_max) = (true, 10);
+        let run = |options| {
+            extract(
+                &tree,
+                &mut Wanted::new(&[]).unwrap(),
+                &into,
+                options,
+                &AtomicU64::new(0),
+            )
+        };
+        assert!(matches!(run(options), Err(FilesError::Limit(10))));
+        assert_eq!((sizes(), count()), ([3, 3], 2));
+        options.bytes_max = 1 << 30;
+        run(options).unwrap();
+        assert_eq!((sizes(), count()), ([100, 24 << 20], 2));
     }
 }
