@@ -211,6 +211,23 @@ pub(crate) fn remove_folder(folder: &Path) {
     }
 }
 
+/// Gives a folder without a record a name that no record has. A clean-up finds it there if this
+/// process ends before it is deleted.
+pub(crate) fn set_aside(folder: PathBuf) -> PathBuf {
+    let aside = folder.with_extension("removed");
+    match fs::rename(&folder, &aside) {
+        Ok(()) => aside,
+        // Deleted where it is: no record gets its number before the next start.
+        Err(_) => folder,
+    }
+}
+
+/// Makes all files on a folder's file system durable. One call: to open and sync each file of a
+/// layer would take a wait for the disk each.
+pub(crate) fn sync(folder: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(folder)?)?)
+}
+
 /// Writes metadata, and gives the file its length.
 pub(crate) fn write_tree(data: &File, tree: &Tree) -> io::Result<()> {
     data.write_all_at(&tree.metadata, 0)?;

@@ -8,16 +8,18 @@
 //! | `layers/` | indexes and contents of layers |
 //!
 //! Must stay true: a record is written after its folder is there, and removed before it goes, so
-//! that after kill -9 there is at most a folder without a record, which `cleanup` removes; no
-//! mount is handed out that has the folder of a layer below it on which nothing is mounted.
-//! Called from: any thread. Only a mount of a layer waits for a network; it holds no lock then.
+//! that after kill -9 there is at most a folder without a record, which `cleanup` removes; the
+//! files of a committed snapshot are on the disk before its record says so; no mount is handed out
+//! that has the folder of a layer below it on which nothing is mounted.
+//! Called from: any thread. The lock of the records is not held while a layer is mounted, which
+//! waits for a network, nor while files are synced, counted or deleted.
 
 use super::grpc::{Code, Refusal};
 use super::messages::{Commit, Info, Mount, Prepare, Update, Usage};
 use super::mounts::{Mounts, Table};
 use super::records::{Kind, Layer, Record, Records, now, remote_layer};
 use super::{Config, Turns};
-use crate::store::remove_folder;
+use crate::store::{remove_folder, set_aside, sync};
 use parking_lot::Mutex;
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -329,29 +331,23 @@ impl Snapshots {
     /// `Commit`.
     pub(crate) fn commit(&self, request: Commit) -> Result<(), Refusal> {
         check_name(&request.name)?;
+        let id = committable(&self.records.lock(), &request)?.id;
+        let files = self.files(id);
+        // containerd does not unpack again what a record says is there, so a loss of power must not
+        // leave empty files behind it.
+        sync(&files).map_err(|error| internal(&error))?;
+        let usage = usage_of(&files).map_err(|error| internal(&error))?;
         let mut records = self.records.lock();
-        if records.get(&request.name).is_some() {
-            return Err(exists(&request.name));
-        }
-        let found = records
-            .get(&request.key)
-            .ok_or_else(|| missing(&request.key))?;
-        if found.kind != Kind::Active {
+        // No lock was held meanwhile.
+        let found = committable(&records, &request)?;
+        if found.id != id {
             return Err(Refusal::new(
                 Code::FailedPrecondition,
-                format!("snapshot {} is not active", request.key),
+                format!("snapshot {} was removed and made again", request.key),
             ));
         }
         let mut record = found.clone();
-        // containerd may name the parent only now, after it has unpacked layers side by side.
         if !request.parent.is_empty() {
-            if !record.parent.is_empty() && record.parent != request.parent {
-                return Err(Refusal::new(
-                    Code::InvalidArgument,
-                    format!("snapshot {} has another parent", request.key),
-                ));
-            }
-            check_parent(&records, &request.parent)?;
             record.parent = request.parent;
         }
         record.name = request.name;
@@ -360,11 +356,11 @@ impl Snapshots {
         // The committed snapshot is a new one.
         record.updated = now();
         record.created = record.updated;
-        record.usage = usage_of(&self.files(record.id)).map_err(|error| internal(&error))?;
-        let id = record.id;
+        record.usage = usage;
         records
             .put(Some(&request.key), record)
             .map_err(|error| internal(&error))?;
+        drop(records);
         // Overlayfs has no more use for it.
         let _ = fs::remove_dir_all(self.folder(id).join("work"));
         Ok(())
@@ -372,6 +368,14 @@ impl Snapshots {
 
     /// `Remove`.
     pub(crate) fn remove(&self, key: &str) -> Result<(), Refusal> {
+        let folder = self.detach(key)?;
+        // Many files take long, and no other call waits for them.
+        remove_folder(&folder);
+        Ok(())
+    }
+
+    /// Removes the record of a snapshot; its folder is returned, under another name.
+    pub(super) fn detach(&self, key: &str) -> Result<PathBuf, Refusal> {
         let mut records = self.records.lock();
         // overlayfs' mounts of the children name this snapshot's folder.
         if records.all().any(|it| it.parent == key) {
@@ -391,8 +395,7 @@ impl Snapshots {
                 self.mounts.collect(Some(&layer.sha256));
             }
         }
-        remove_folder(&self.folder(record.id));
-        Ok(())
+        Ok(set_aside(self.folder(record.id)))
     }
 
     /// `Stat`.
@@ -463,19 +466,24 @@ impl Snapshots {
     /// `Cleanup`: removes folders and layers without a record.
     pub(crate) fn cleanup(&self) {
         // A layer that is being mounted has no record yet.
-        let Some(_none) = self.mounting.all_free() else {
+        let Some(none) = self.mounting.all_free() else {
             return;
         };
         let records = self.records.lock();
         let ids: BTreeSet<String> = records.all().map(|it| it.id.to_string()).collect();
         let entries = fs::read_dir(self.root.join("snapshots"));
+        let mut aside = Vec::new();
         for entry in entries.into_iter().flatten().flatten() {
             if !ids.contains(&*entry.file_name().to_string_lossy()) {
                 self.mounts.undo(&entry.path().join("fs"));
-                remove_folder(&entry.path());
+                aside.push(set_aside(entry.path()));
             }
         }
         self.mounts.collect(None);
+        drop((records, none));
+        for folder in aside {
+            remove_folder(&folder);
+        }
     }
 
     fn folder(&self, id: u64) -> PathBuf {
@@ -495,6 +503,34 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     }
 }
 
+/// The snapshot that is to be committed, if it may be.
+fn committable<'r>(records: &'r Records, request: &Commit) -> Result<&'r Record, Refusal> {
+    let Commit {
+        name, key, parent, ..
+    } = request;
+    if records.get(name).is_some() {
+        return Err(exists(name));
+    }
+    let found = records.get(key).ok_or_else(|| missing(key))?;
+    if found.kind != Kind::Active {
+        return Err(Refusal::new(
+            Code::FailedPrecondition,
+            format!("snapshot {key} is not active"),
+        ));
+    }
+    // containerd may name the parent only now, after it has unpacked layers side by side.
+    if !parent.is_empty() {
+        if !found.parent.is_empty() && found.parent != *parent {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                format!("snapshot {key} has another parent"),
+            ));
+        }
+        check_parent(records, parent)?;
+    }
+    Ok(found)
+}
+
 fn check_parent(records: &Records, parent: &str) -> Result<(), Refusal> {
     match records.get(parent) {
         _ if parent.is_empty() => Ok(()),
@@ -507,29 +543,37 @@ fn check_parent(records: &Records, parent: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Bytes and inodes of a folder's files; hard links count once.
+/// Bytes and inodes of a folder's files; hard links count once. Files of a running container come
+/// and go while they are counted.
 fn usage_of(folder: &Path) -> io::Result<(i64, i64)> {
     let mut seen = BTreeSet::new();
     let mut bytes = 0;
     let mut waiting = vec![folder.to_owned()];
     while let Some(path) = waiting.pop() {
-        let stat = match fs::symlink_metadata(&path) {
-            Ok(stat) => stat,
-            // Files of a running container come and go while they are counted.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
+        let Some(stat) = if_there(fs::symlink_metadata(&path))? else {
+            continue;
         };
         // A hard link takes no further blocks.
         if !seen.insert((stat.dev(), stat.ino())) {
             continue;
         }
         bytes += i64::try_from(stat.blocks()).unwrap_or_default() * 512;
-        if stat.is_dir() {
-            let entries = fs::read_dir(&path)?;
+        if stat.is_dir()
+            && let Some(entries) = if_there(fs::read_dir(&path))?
+        {
             waiting.extend(entries.flatten().map(|entry| entry.path()));
         }
     }
     Ok((bytes, i64::try_from(seen.len()).unwrap_or_default()))
+}
+
+/// The result, unless it is that the file has gone.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn mode(bits: u32) -> fs::Permissions {

@@ -1,12 +1,17 @@
 //! containerd's calls over the socket, and what is left after any of them.
 
+use super::grpc::Code;
 use super::messages::{Commit, Described, Info, Key, List, Listed, Mask, Mounts, Prepare, Update};
 use super::records::{Kind, Layer, Record, Records};
-use super::{Config, Stopper, run, stopper};
+use super::snapshots::Snapshots;
+use super::{Config, Stopper, mounts, run, stopper};
+use crate::layer::Store;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use tempfile::TempDir;
 
@@ -23,14 +28,7 @@ impl Running {
     }
 
     fn over(folder: TempDir) -> Self {
-        let config = Config {
-            socket: folder.path().join("socket"),
-            root: folder.path().join("root"),
-            trust_indexes: false,
-            rate_bytes: 0,
-            verify_keys: Vec::new(),
-            layer_store: None,
-        };
+        let config = config(folder.path());
         let (stop, stopped) = stopper();
         let (ready, is_ready) = channel();
         let work = move || run(&config, stopped, || ready.send(()).unwrap()).unwrap();
@@ -67,6 +65,27 @@ impl Drop for Running {
         self.thread.take().unwrap().join().unwrap();
         assert!(!self.folder.path().join("socket").exists());
     }
+}
+
+fn config(folder: &Path) -> Config {
+    Config {
+        socket: folder.join("socket"),
+        root: folder.join("root"),
+        trust_indexes: false,
+        rate_bytes: 0,
+        verify_keys: Vec::new(),
+        layer_store: None,
+    }
+}
+
+/// Snapshots without their service, of which the first one has the key `key` and the number 1.
+fn with_one(folder: &Path) -> Snapshots {
+    let config = config(folder);
+    let store = Store::open(&config.root.join("layers")).unwrap();
+    let mounts = Arc::new(mounts::Mounts::new(&config, store));
+    let snapshots = Snapshots::open(&config, mounts).unwrap();
+    snapshots.prepare(Kind::Active, prepare("key", "")).unwrap();
+    snapshots
 }
 
 fn call(socket: &Path, method: &str, message: &[u8]) -> Result<Vec<Vec<u8>>, i32> {
@@ -319,12 +338,73 @@ fn what_a_crash_leaves_is_removed() {
     // A second one would write to the same folder.
     let config = Config {
         socket: root.join("other"),
-        root: root.clone(),
-        trust_indexes: false,
-        rate_bytes: 0,
-        verify_keys: Vec::new(),
-        layer_store: None,
+        ..config(running.folder.path())
     };
     let error = run(&config, stopper().1, || ()).unwrap_err().to_string();
     assert!(error.contains("another snapshotter"), "{error}");
+}
+
+/// To delete many files takes long: other calls do not wait for it, a new snapshot of that key
+/// included.
+#[test]
+fn a_removed_snapshot_is_deleted_after_its_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = with_one(folder.path());
+    let place = folder.path().join("root/snapshots");
+    std::fs::write(place.join("1/fs/file"), "x").unwrap();
+    let aside = snapshots.detach("key").unwrap();
+    assert_eq!(std::fs::read(aside.join("fs/file")).unwrap(), b"x");
+    assert!(!place.join("1").exists());
+    let refused = snapshots.stat("key").unwrap_err();
+    assert_eq!(refused.code, Code::NotFound);
+    snapshots.prepare(Kind::Active, prepare("key", "")).unwrap();
+    // As after a kill before the files went.
+    snapshots.cleanup();
+    assert!(!aside.exists() && place.join("2/fs").exists());
+    std::fs::write(place.join("2/fs/file"), "x").unwrap();
+    snapshots.remove("key").unwrap();
+    assert_eq!(std::fs::read_dir(place).unwrap().count(), 0);
+}
+
+/// A commit that cannot make the files durable leaves the snapshot as it is.
+#[test]
+fn files_are_synced_before_a_commit_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = with_one(folder.path());
+    let files = folder.path().join("root/snapshots/1/fs");
+    std::fs::remove_dir(&files).unwrap();
+    let refused = snapshots.commit(commit("name", "key")).unwrap_err();
+    assert_eq!(refused.code, Code::Internal);
+    assert_eq!(snapshots.stat("key").unwrap().kind, Kind::Active as i32);
+    std::fs::create_dir(&files).unwrap();
+    snapshots.commit(commit("name", "key")).unwrap();
+    assert_eq!(snapshots.stat("name").unwrap().kind, Kind::Committed as i32);
+}
+
+/// A container makes and removes directories meanwhile.
+#[test]
+fn usage_passes_over_what_has_just_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = with_one(folder.path());
+    let files = folder.path().join("root/snapshots/1/fs");
+    let places: Vec<_> = (0..64).map(|at| files.join(at.to_string())).collect();
+    let is_over = AtomicBool::new(false);
+    let refused = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Relaxed: nothing else passes between the threads.
+            while !is_over.load(Ordering::Relaxed) {
+                places
+                    .iter()
+                    .for_each(|it| std::fs::create_dir(it).unwrap());
+                places
+                    .iter()
+                    .for_each(|it| std::fs::remove_dir(it).unwrap());
+            }
+        });
+        let refused = (0..2000).find_map(|_| snapshots.usage("key").err());
+        is_over.store(true, Ordering::Relaxed);
+        refused
+    });
+    assert_eq!(refused, None);
+    assert_eq!(snapshots.usage("key").unwrap().inodes, 1);
 }
