@@ -185,7 +185,7 @@ impl Origin {
             let Kind::S3(object) = &self.kind else {
                 return Err(Fault::of_status(status, "a range of the image"));
             };
-            let code = reply::error_code(response);
+            let code = reply::error_code(response, sent + self.silence_max);
             let doing = code.map_or_else(
                 || "a range of the image".to_owned(),
                 |code| format!("a range of the image with {code}"),

@@ -122,14 +122,20 @@ pub fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> {
     Ok(next)
 }
 
-/// The code by which a store names its refusal, from the beginning of its answer.
-pub fn error_code(answer: impl Read) -> Option<String> {
-    let mut bytes = Vec::new();
-    answer
-        .take(REFUSAL_BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .ok()?;
-    let text = String::from_utf8_lossy(&bytes);
+/// The code by which a store names its refusal, from the beginning of its answer. No read begins
+/// after `until`; the code counts if it has come by then.
+pub fn error_code(mut answer: impl Read, until: Instant) -> Option<String> {
+    let mut bytes = vec![0; REFUSAL_BYTES_MAX];
+    let mut done = 0;
+    // The client's own limit is for each read, as for a body.
+    while done < bytes.len() && Instant::now() <= until {
+        match answer.read(&mut bytes[done..]) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => break,
+            Ok(read) => done += read,
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes[..done]);
     let (_, rest) = text.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;
     // The code is shown in messages, so it must be one short word.
@@ -187,7 +193,7 @@ const VALIDATOR_BYTES_MAX: usize = 1024;
 /// Signed links have 1 to 4 KiB.
 const URL_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a refusal that are read.
-const REFUSAL_BYTES_MAX: u64 = 4096;
+const REFUSAL_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -210,7 +216,8 @@ mod tests {
 
     #[test]
     fn refusals_are_named_by_plain_words_alone() {
-        let code = |text: &[u8]| error_code(text);
+        let until = Instant::now() + Duration::from_secs(3600);
+        let code = |text: &[u8]| error_code(text, until);
         let plain = b"\xff<Error><Code>NoSuchKey</Code>";
         assert_eq!(code(plain).as_deref(), Some("NoSuchKey"));
         for bad in [
@@ -223,6 +230,29 @@ mod tests {
         }
         let far = [vec![b' '; 5000], b"<Code>Late</Code>".to_vec()].concat();
         assert_eq!(code(&far), None);
+    }
+
+    /// Sends a space each millisecond, and counts them.
+    struct Trickle(u32);
+
+    impl Read for Trickle {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(1));
+            self.0 += 1;
+            buffer[0] = b' ';
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_trickles_in_takes_a_bounded_time() {
+        let mut trickle = Trickle(0);
+        let until = Instant::now() + Duration::from_millis(20);
+        let begin = &b"<Code>SlowDown</Code>"[..];
+        let answer = begin.chain(&mut trickle);
+        assert_eq!(error_code(answer, until).as_deref(), Some("SlowDown"));
+        // Each takes a millisecond or more.
+        assert!(trickle.0 <= 21, "{}", trickle.0);
     }
 
     #[test]
