@@ -8,8 +8,9 @@
 //! | `docker-archive:FILE[:NAME]`, or a file | what `docker save` and `podman save` write |
 //!
 //! Nothing is unpacked: contents are read at their places in the archive.
-//! Must stay true: no name in an archive becomes a path of this machine; what is read of a document
-//! is bounded; contents are only claimed to have their digest, which their readers check.
+//! Must stay true: no name in an archive becomes a path of this machine, and no name or link in a
+//! folder leads out of it; what is read of a document is bounded; contents are only claimed to have
+//! their digest, which their readers check.
 //! Called from: any thread; blocks on disks.
 //! Source: OCI Image Format Specification 1.1, "Image Layout"; Moby's image specification 1.2
 //! ("Combined Image JSON + Filesystem Changeset Format").
@@ -17,6 +18,7 @@
 use crate::index::hex;
 use crate::tar::{Kind, Piece, TarError, Walker};
 use ring::digest;
+use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sidecore_bare::width::ToU64;
@@ -24,6 +26,7 @@ use sidecore_remote::ImageManifest;
 use sidecore_remote::fault::Fault;
 use sidecore_remote::origin::oci::MANIFEST_TYPE;
 use sidecore_remote::origin::oci::documents::{Manifest, sha256_digits};
+use sidecore_sys::folder::Folder;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -64,7 +67,7 @@ pub struct Local {
 
 /// The place of an image's files.
 enum Place {
-    Folder(PathBuf),
+    Folder(Folder),
     Archive {
         path: PathBuf,
         members: BTreeMap<String, Member>,
@@ -114,7 +117,9 @@ impl Local {
         };
         let path = PathBuf::from(path);
         let place = match path.is_dir() {
-            true => Place::Folder(path),
+            true => Place::Folder(
+                Folder::open(&path).map_err(|source| LocalError::File { path, source })?,
+            ),
             false => Place::archive(path)?,
         };
         // Newer versions of docker write both forms into one archive; a prefix decides.
@@ -211,7 +216,8 @@ impl Local {
 impl Place {
     fn path(&self) -> &Path {
         match self {
-            Self::Folder(path) | Self::Archive { path, .. } => path,
+            Self::Folder(folder) => folder.path(),
+            Self::Archive { path, .. } => path,
         }
     }
 
@@ -232,16 +238,23 @@ impl Place {
 
     fn has(&self, member: &str) -> bool {
         match self {
-            Self::Folder(path) => path.join(member).is_file(),
+            // One that cannot be read is there, and the error names it.
+            Self::Folder(folder) => inside(folder, member)
+                .err()
+                .is_none_or(|error| error.kind() != io::ErrorKind::NotFound),
             Self::Archive { members, .. } => members.contains_key(member),
         }
     }
 
     /// Contents of a member, and their size.
     fn open(&self, member: &str) -> Result<(io::Take<File>, u64), LocalError> {
-        let (path, range) = match self {
-            // Only names that were made here come to a folder.
-            Self::Folder(folder) => (folder.join(member), None),
+        let (opened, path) = match self {
+            Self::Folder(folder) => {
+                let opened = inside(folder, member)
+                    .and_then(|file| Ok((file.metadata()?.len(), file)))
+                    .map(|(bytes, file)| (file.take(bytes), bytes));
+                (opened, folder.path().join(member))
+            }
             Self::Archive { path, members } => {
                 let mut name = member.to_owned();
                 let mut found = members.get(&name);
@@ -260,18 +273,13 @@ impl Place {
                         reason: format!("{shown} is not in it"),
                     });
                 };
-                (path.clone(), Some((*at, *bytes)))
+                let opened = File::open(path).and_then(|mut file| {
+                    file.seek(SeekFrom::Start(*at))?;
+                    Ok((file.take(*bytes), *bytes))
+                });
+                (opened, path.clone())
             }
         };
-        let opened = (|| {
-            let mut file = File::open(&path)?;
-            let (at, bytes) = match range {
-                Some(range) => range,
-                None => (0, file.metadata()?.len()),
-            };
-            file.seek(SeekFrom::Start(at))?;
-            Ok((file.take(bytes), bytes))
-        })();
         opened.map_err(|source| LocalError::File { path, source })
     }
 
@@ -291,7 +299,7 @@ impl Place {
 
     /// Digest, size and media type of a member, as a layer.
     fn digest(&self, member: &str) -> Result<(String, u64, &'static str), LocalError> {
-        // In an archive a name is only looked up; in a folder it would be opened, `..` included.
+        // In an archive a name is only looked up; in a folder it is a path.
         if matches!(self, Self::Folder(_)) && !is_plain(member) {
             let text = format!("{SAVED} names {}", member.escape_debug());
             return Err(LocalError::Document(text));
@@ -416,6 +424,24 @@ fn members(file: &mut File) -> Result<BTreeMap<String, Member>, Fail> {
     }
     walker.finish()?;
     Ok(members)
+}
+
+/// Opens a file in a folder. A link leads where one of an archive does: to another file in it.
+fn inside(folder: &Folder, member: &str) -> io::Result<File> {
+    let mut name = member.to_owned();
+    for _ in 0..=LINKS_MAX {
+        match folder.read_file(Path::new(&name)) {
+            Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {}
+            opened => return opened,
+        }
+        let path = Path::new(&name);
+        // Of the folders on the way none may be a link.
+        let above = folder.beneath(path.parent().unwrap_or(Path::new("")))?;
+        let last = path.file_name().unwrap_or_default();
+        let target = rustix::fs::readlinkat(&above, last, Vec::new())?;
+        name = beside(&name, target.to_bytes());
+    }
+    Err(Errno::LOOP.into())
 }
 
 /// The name of a member without what writers put in front of it.
@@ -569,10 +595,5 @@ mod tests {
             let error = error.err().unwrap().to_string();
             assert!(error.contains(expected), "{error}");
         }
-        // A folder is no archive, and its list may not lead out of it.
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(SAVED), outside).unwrap();
-        let error = Local::open(folder.path().to_str().unwrap());
-        assert!(error.err().unwrap().to_string().contains("names"));
     }
 }

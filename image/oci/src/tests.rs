@@ -3,6 +3,7 @@
 use crate::build::build;
 use crate::index::Index;
 use crate::layer::{LayerDevice, LayerError, Store, sha256_of};
+use crate::local::Local;
 use crate::tree::{CONTENTS_AT, uuid_digits};
 use sidecore_erofs::{Bytes, Erofs, Kind, Unreadable};
 use sidecore_random::Random;
@@ -10,7 +11,7 @@ use sidecore_remote::blob::RemoteBlob;
 use sidecore_remote::{Repository, Retry};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -533,6 +534,52 @@ fn a_device_without_its_file_begins_again() {
     let device = LayerDevice::open(&store, &sha256, unused_blob(&sha256)).unwrap();
     assert!(device.is_empty());
     assert_eq!(store.whole(&sha256), None);
+}
+
+/// An archive of `docker save` that was unpacked, with links in the place of equal layers.
+#[test]
+fn links_of_an_unpacked_archive_stay_in_its_folder() {
+    let outer = tempfile::tempdir().unwrap();
+    let folder = outer.path().join("image");
+    let link = |target: &str, name: &str| {
+        let _ = fs::remove_file(folder.join(name));
+        symlink(target, folder.join(name)).unwrap();
+    };
+    for name in ["1", "2"] {
+        fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    let list = r#"[{"Config":"c.json","Layers":["1/layer.tar","2/layer.tar"]}]"#;
+    for (name, text) in [("c.json", "{}"), ("1/layer.tar", "contents")] {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    fs::write(folder.join("manifest.json"), list).unwrap();
+    for name in ["list", "layer.tar"] {
+        fs::write(outer.path().join(name), list).unwrap();
+    }
+    let open = || Local::open(folder.to_str().unwrap());
+    link("../1/layer.tar", "2/layer.tar");
+    let local = open().unwrap();
+    let layers = &local.manifest().layers;
+    assert_eq!((layers.len(), &layers[0]), (2, &layers[1]));
+    let place = outer.path().join("list");
+    for target in ["../../list", place.to_str().unwrap(), "layer.tar"] {
+        link(target, "2/layer.tar");
+        let error = open().err().unwrap().to_string();
+        assert!(error.contains("2/layer.tar"), "{target}: {error}");
+    }
+    link("../1/layer.tar", "2/layer.tar");
+    // The list itself, a name in it, and a folder on the way.
+    let saved = folder.join("manifest.json");
+    link("../list", "manifest.json");
+    assert!(open().is_err());
+    fs::remove_file(&saved).unwrap();
+    fs::write(&saved, list.replace("c.json", "../list")).unwrap();
+    assert!(open().err().unwrap().to_string().contains("names"));
+    fs::write(&saved, list).unwrap();
+    assert!(open().is_ok());
+    fs::remove_dir_all(folder.join("2")).unwrap();
+    link("..", "2");
+    assert!(open().is_err());
 }
 
 const BIG_BYTES: usize = 5 << 20;
