@@ -6,8 +6,8 @@
 //!
 //! Must stay true: nothing outside of the folder changes (`place`). A file that is there already
 //! stays, unless it may be replaced, and until its successor is whole. A file that cannot be made
-//! whole is removed again, reported, and the others go on; a full disk ends the work. At most [`BATCHES_MAX`] batches wait, each with
-//! a descriptor of its folder.
+//! whole is removed again, reported, and the others go on; a full disk ends the work. At most
+//! [`BATCHES_MAX`] batches wait, each with a descriptor of its folder.
 
 mod place;
 mod report;
