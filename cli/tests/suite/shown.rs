@@ -6,7 +6,8 @@
 
 use super::repository::files;
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 /// Manual pages by their command: `block mount` and its text.
 fn manual() -> BTreeMap<String, String> {
@@ -302,4 +303,91 @@ fn help_texts_deny_nothing() {
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Fenced blocks of a page in a language.
+fn blocks_in<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
+    let begin = format!("\n```{language}\n");
+    let blocks = page.split(&begin).skip(1);
+    blocks
+        .filter_map(|rest| Some(rest.split_once("\n```\n")?.0))
+        .collect()
+}
+
+/// True if a program takes a text on its standard input; and its output.
+fn judged(program: &mut Command, text: &str) -> (bool, String) {
+    let piped = program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = piped.stderr(Stdio::piped()).spawn().unwrap();
+    // It may end before it has read all.
+    let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output.status.success(), said)
+}
+
+#[test]
+fn scripts_on_pages_are_read_by_their_languages() {
+    let (mut found, mut checked) = (Vec::new(), BTreeMap::new());
+    for (name, text) in files().iter().filter(|(name, _)| name.ends_with(".md")) {
+        for language in ["sh", "python"] {
+            for block in blocks_in(text, language) {
+                *checked.entry(language).or_insert(0) += 1;
+                let mut program = match language {
+                    "python" => Command::new("python3"),
+                    _ if block.starts_with("#!/bin/bash\n") => Command::new("bash"),
+                    _ => Command::new("sh"),
+                };
+                match language {
+                    "python" => {
+                        program.args(["-c", "import ast, sys; ast.parse(sys.stdin.read())"])
+                    }
+                    _ => program.arg("-n"),
+                };
+                let (is_right, said) = judged(&mut program, block);
+                if !is_right {
+                    found.push(format!("{name}: {said}{block}"));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert!(checked["sh"] >= 3 && checked["python"] >= 1, "{checked:?}");
+    assert!(!judged(Command::new("sh").arg("-n"), "if true; then").0);
+}
+
+/// The hooks of the module for an initramfs, with calls that are written down in the place of
+/// dracut's and of commands.
+#[test]
+fn the_hooks_of_an_initramfs_mount_what_the_kernels_line_names() {
+    let mut hooks = blocks_in(&files()["docs/mounting.md"], "sh");
+    hooks.retain(|it| it.starts_with("#!/bin/sh\n"));
+    let hooks = hooks.join("\n");
+    let folder = tempfile::tempdir().unwrap();
+    let tool = folder.path().join("@sidecore");
+    std::fs::write(&tool, "#!/bin/sh\necho \"@sidecore $*\"\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&tool, mode).unwrap();
+    let before = "getarg() { [ \"$1\" = rd.sidecore= ] && echo /dev/sda2:/a.img; }\n\
+        ismounted() { return 1; }\nNEWROOT=/sysroot\n\
+        for it in mkdir mount warn wait_for_dev; do\n\
+        eval \"$it() { echo $it \\\"\\$*\\\"; }\"\ndone\n";
+    let run = |root: &str| {
+        let text = format!("{before}root={root}\n{hooks}\necho ok=$rootok\n");
+        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        judged(Command::new("sh").env("PATH", path), &text)
+    };
+    let own = "/run/sidecore-root";
+    let expected = format!(
+        "wait_for_dev /dev/sda2\n\
+         mkdir -p {own}/images {own}/image {own}/upper {own}/work\n\
+         mount -o ro /dev/sda2 {own}/images\n\
+         @sidecore block mount --trust {own}/images//a.img {own}/image\n\
+         mount -t overlay -o lowerdir={own}/image,upperdir={own}/upper,workdir={own}/work \
+         overlay /sysroot\n\
+         ok=1\n"
+    );
+    assert_eq!(run("sidecore"), (true, expected));
+    // Another root is none of its business.
+    assert_eq!(run("/dev/sda1"), (true, "ok=\n".to_owned()));
 }

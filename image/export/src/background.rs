@@ -16,6 +16,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -69,6 +71,12 @@ pub fn start(subcommand: &str) -> Result<Ready, BackgroundError> {
         .unwrap_or_default();
     arguments.insert(at + 1, CHILD_FLAG.into());
     let mut command = Command::new("/proc/self/exe");
+    // systemd ends all other processes when it leaves an initramfs and when it shuts down, and the
+    // root file system may be this mount.
+    let name = std::env::args_os().next().unwrap_or_default();
+    if name.as_bytes().starts_with(b"@") {
+        command.arg0(name);
+    }
     // The server leaves this directory.
     for name in PATHS {
         if let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) {

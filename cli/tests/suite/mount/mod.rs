@@ -19,6 +19,7 @@ use crate::serving;
 use scratch::{Scratch, assert_same, cat, is_running, noise, signal, text, tool, wait_for};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 #[test]
@@ -105,6 +106,33 @@ fn a_damaged_frame_fails_its_own_reads_only() {
     drop(file);
     scratch.ok(&["umount", text(&on)]);
     scratch.assert_nothing_left();
+}
+
+/// By this mark systemd spares servers of the root file system as it leaves an initramfs.
+#[test]
+fn a_servers_name_has_the_mark_of_its_commands() {
+    let scratch = Scratch::new();
+    let (tree, image) = (scratch.tree(), scratch.image("packed"));
+    scratch.ok(&["pack", text(&tree), "-o", text(&image)]);
+    let on = scratch.path("on");
+    for (name, expected) in [
+        ("@sidecore", "@sidecore\0"),
+        ("sidecore", "/proc/self/exe\0"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+            .arg0(name)
+            .args(["block", "mount", text(&image), text(&on)])
+            .env("SIDECORE_STATE_DIR", scratch.path("state"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let pid = scratch.servers()[0];
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(line.starts_with(expected), "{line:?}");
+        assert_same(&tree, &on);
+        scratch.ok(&["umount", text(&on)]);
+        scratch.assert_nothing_left();
+    }
 }
 
 #[test]
