@@ -21,7 +21,6 @@ macro_rules! forward {
         }
     )*};
 }
-pub(crate) use forward;
 
 forward! {
     fn get_crc_table() -> *const [u32; 256];

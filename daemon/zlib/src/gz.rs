@@ -1,70 +1,175 @@
-//! The functions on gzip files, by the base library; `gzprintf` through `printf.c`.
+//! The functions on gzip files; `gzprintf` through `printf.c`.
+//!
+//! Files that are deflated are a [`Writer`]'s: its blocks may go to engines, which the base
+//! library's own writer never asks. Files that are read are the base library's: a block can be
+//! inflated only behind all before it, and to inflate ahead of the program needs a thread, which is
+//! never started in a program's process. The kernel reads such a file ahead.
 
-use crate::forward::forward;
+mod writer;
+
+use crate::guard;
 use libc::{c_char, c_int, c_long, c_uint, c_void, size_t};
 use libz_rs_sys as base;
-use libz_rs_sys::gzFile;
+use libz_rs_sys::{Z_OK, Z_STREAM_ERROR, gzFile};
 use std::arch::naked_asm;
 use std::ptr;
+use writer::{Mode, Writer, close};
 
-forward! {
-    fn gzopen(path: *const c_char, mode: *const c_char) -> gzFile;
-    fn gzopen64(path: *const c_char, mode: *const c_char) -> gzFile;
-    fn gzdopen(descriptor: c_int, mode: *const c_char) -> gzFile;
-    fn gzclose_r(file: gzFile) -> c_int;
-    fn gzbuffer(file: gzFile, bytes: c_uint) -> c_int;
-    fn gzerror(file: gzFile, code: *mut c_int) -> *const c_char;
-    fn gzclearerr(file: gzFile) -> ();
-    fn gzeof(file: gzFile) -> c_int;
-    fn gzdirect(file: gzFile) -> c_int;
-    fn gzread(file: gzFile, bytes: *mut c_void, len: c_uint) -> c_int;
-    fn gzfread(bytes: *mut c_void, size: size_t, items: size_t, file: gzFile) -> size_t;
-    fn gztell(file: gzFile) -> c_long;
-    fn gztell64(file: gzFile) -> i64;
-    fn gzoffset(file: gzFile) -> c_long;
-    fn gzoffset64(file: gzFile) -> i64;
-    fn gzgetc(file: gzFile) -> c_int;
-    fn gzgetc_(file: gzFile) -> c_int;
-    fn gzungetc(byte: c_int, file: gzFile) -> c_int;
-    fn gzrewind(file: gzFile) -> c_int;
-    fn gzseek64(file: gzFile, offset: i64, whence: c_int) -> i64;
-}
-
-/// Functions that may carry out a seek of a file that is written.
-macro_rules! writing {
-    ($($file:ident: fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
-        /// The function of this name in zlib's manual, by the base library.
+/// Functions on files: ours on those that a [`Writer`] deflates, the base library's on all others.
+/// Behind `=` stands the answer to a panic, which would be a bug of ours.
+macro_rules! files {
+    ($before:ident; $(
+        fn $name:ident($($argument:ident: $kind:ty),*) of $file:ident -> $result:ty
+            = $otherwise:expr, $writer:pat => $ours:expr;
+    )*) => {$(
+        /// The function of this name in zlib's manual.
         ///
         /// # Safety
         /// As zlib's manual says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
-            // SAFETY: the program's promises are those that the base library asks for.
-            unsafe {
-                make_buffer($file);
-                base::$name($($argument),*)
+            // SAFETY: the program's promise: null, or a file that is open.
+            match unsafe { writer($file) } {
+                Some($writer) => guard::call($otherwise, || $ours),
+                // SAFETY: the program's promises are those that the base library asks for.
+                None => unsafe {
+                    $before($file);
+                    base::$name($($argument),*)
+                },
             }
         }
     )*};
 }
 
-writing! {
-    file: fn gzclose(file: gzFile) -> c_int;
-    file: fn gzclose_w(file: gzFile) -> c_int;
-    file: fn gzwrite(file: gzFile, bytes: *const c_void, len: c_uint) -> c_int;
-    file: fn gzfwrite(bytes: *const c_void, size: size_t, items: size_t, file: gzFile) -> size_t;
-    file: fn gzflush(file: gzFile, flush: c_int) -> c_int;
-    file: fn gzputc(file: gzFile, byte: c_int) -> c_int;
-    file: fn gzputs(file: gzFile, text: *const c_char) -> c_int;
-    file: fn gzsetparams(file: gzFile, level: c_int, strategy: c_int) -> c_int;
+files! {
+    as_it_is;
+    fn gzclose_r(file: gzFile) of file -> c_int = Z_STREAM_ERROR, _ => Z_STREAM_ERROR;
+    fn gzbuffer(file: gzFile, bytes: c_uint) of file -> c_int = -1,
+        writer => writer.set_buffer(bytes);
+    fn gzerror(file: gzFile, code: *mut c_int) of file -> *const c_char = ptr::null(), writer => {
+        // SAFETY: the program's promise: null, or room for a code.
+        if let Some(code) = unsafe { code.as_mut() } {
+            *code = writer.error;
+        }
+        writer.text()
+    };
+    fn gzclearerr(file: gzFile) of file -> () = (), writer => writer.set_error(Z_OK, &[]);
+    fn gzeof(file: gzFile) of file -> c_int = 0, _ => 0;
+    fn gzdirect(file: gzFile) of file -> c_int = 0, _ => 0;
+    fn gzread(file: gzFile, bytes: *mut c_void, len: c_uint) of file -> c_int = -1, _ => -1;
+    fn gzfread(bytes: *mut c_void, size: size_t, items: size_t, file: gzFile) of file -> size_t = 0,
+        _ => 0;
+    fn gztell(file: gzFile) of file -> c_long = -1, writer => writer.place();
+    fn gztell64(file: gzFile) of file -> i64 = -1, writer => writer.place();
+    fn gzoffset(file: gzFile) of file -> c_long = -1, writer => writer.offset();
+    fn gzoffset64(file: gzFile) of file -> i64 = -1, writer => writer.offset();
+    fn gzgetc(file: gzFile) of file -> c_int = -1, _ => -1;
+    fn gzgetc_(file: gzFile) of file -> c_int = -1, _ => -1;
+    fn gzungetc(byte: c_int, file: gzFile) of file -> c_int = -1, _ => -1;
+    fn gzrewind(file: gzFile) of file -> c_int = -1, _ => -1;
+    fn gzseek64(file: gzFile, offset: i64, whence: c_int) of file -> i64 = -1,
+        writer => writer.seek(offset, whence);
+}
+
+// Those that may carry out a seek of a file that is written.
+files! {
+    make_buffer;
+    fn gzclose(file: gzFile) of file -> c_int = Z_STREAM_ERROR, _ => {
+        // SAFETY: it is one of ours, and the program does not use it again.
+        unsafe { close(file) }
+    };
+    fn gzclose_w(file: gzFile) of file -> c_int = Z_STREAM_ERROR, _ => {
+        // SAFETY: as above.
+        unsafe { close(file) }
+    };
+    fn gzwrite(file: gzFile, bytes: *const c_void, len: c_uint) of file -> c_int = 0, writer => {
+        // SAFETY: the program's promise.
+        unsafe { writer.write_counted(bytes, len) }
+    };
+    fn gzfwrite(bytes: *const c_void, size: size_t, items: size_t, file: gzFile) of file -> size_t
+        = 0, writer => {
+            // SAFETY: the program's promise.
+            unsafe { writer.write_items(bytes, size, items) }
+        };
+    fn gzflush(file: gzFile, flush: c_int) of file -> c_int = Z_STREAM_ERROR,
+        writer => writer.flush(flush);
+    fn gzputc(file: gzFile, byte: c_int) of file -> c_int = -1, writer => writer.put(byte);
+    fn gzputs(file: gzFile, text: *const c_char) of file -> c_int = -1, writer => {
+        // SAFETY: the program's promise.
+        unsafe { writer.put_text(text) }
+    };
+    fn gzsetparams(file: gzFile, level: c_int, strategy: c_int) of file -> c_int = Z_STREAM_ERROR,
+        writer => writer.set_parameters(level, strategy);
 }
 
 /// The beginning of a file, which the macro `gzgetc` of zlib.h reads.
 #[repr(C)]
 struct Beginning {
     _have: c_uint,
-    _next: *const u8,
+    next: *const u8,
     pos: i64,
+}
+
+/// Files of ours point here, in place of bytes that were read: the base library's never do.
+static MARK: u8 = 0;
+
+/// The file, if it is one of ours.
+///
+/// # Safety
+/// Null, or an open file, which one thread at a time uses.
+#[inline]
+unsafe fn writer<'a>(file: gzFile) -> Option<&'a mut Writer> {
+    // SAFETY: the caller's promise; every zlib has these fields there.
+    let beginning = unsafe { file.cast::<Beginning>().as_ref() }?;
+    // SAFETY: only a `Writer` has the mark.
+    ptr::eq(beginning.next, &raw const MARK).then(|| unsafe { &mut *file.cast::<Writer>() })
+}
+
+/// Nothing has to happen before the base library's function.
+unsafe fn as_it_is(_file: gzFile) {}
+
+/// Opens a file by its path.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn gzopen(path: *const c_char, mode: *const c_char) -> gzFile {
+    // SAFETY: the caller's promise.
+    let Some(mode_read) = (unsafe { Mode::of(mode) }) else {
+        // SAFETY: as above.
+        return unsafe { base::gzopen(path, mode) };
+    };
+    if path.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    guard::call(ptr::null_mut(), || unsafe { mode_read.open(path) })
+}
+
+/// The same; offsets have 64 bits in both.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn gzopen64(path: *const c_char, mode: *const c_char) -> gzFile {
+    // SAFETY: the caller's promise.
+    unsafe { gzopen(path, mode) }
+}
+
+/// Makes a file of a descriptor, which belongs to it from then on.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn gzdopen(descriptor: c_int, mode: *const c_char) -> gzFile {
+    // SAFETY: the caller's promise.
+    match unsafe { Mode::of(mode) } {
+        Some(mode) if descriptor != -1 => guard::call(ptr::null_mut(), || {
+            mode.file(descriptor, format!("<fd:{descriptor}>").into_bytes())
+        }),
+        // SAFETY: the caller's promise.
+        _ => unsafe { base::gzdopen(descriptor, mode) },
+    }
 }
 
 /// Makes the buffer of a file whose first write fills a gap. The base library clears the buffer
@@ -109,6 +214,10 @@ unsafe fn make_buffer_for_gap(file: gzFile) {
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn gzgets(file: gzFile, text: *mut c_char, len: c_int) -> *mut c_char {
+    // SAFETY: the caller's promise.
+    if unsafe { writer(file) }.is_some() {
+        return ptr::null_mut();
+    }
     if len == 1 && !text.is_null() {
         // Room for the terminating zero alone means that nothing is read; a pending seek is carried
         // out all the same.

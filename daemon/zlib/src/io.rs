@@ -6,7 +6,7 @@ use sidecore_bare::width::ToUsize;
 use std::ptr;
 
 /// A number of bytes as `avail_in` and `avail_out` have it. All that comes here is a part of what
-/// such a field said, or of a window of at most 32 KiB.
+/// such a field said, of a window of at most 32 KiB, or of a file's buffer of less than 2 GiB.
 #[inline]
 pub(crate) fn available(bytes: usize) -> c_uint {
     bytes as c_uint

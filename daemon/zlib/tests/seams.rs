@@ -423,3 +423,71 @@ fn a_gap_in_a_gzip_file_is_filled_with_zeros() {
         assert!(raw[2_000..2_000 + more].iter().all(|&byte| byte == 9));
     }
 }
+
+#[test]
+fn a_file_that_cannot_be_written_says_so_until_it_is_closed() {
+    if !std::path::Path::new("/dev/full").exists() {
+        eprintln!("NOT TESTED: /dev/full is missing");
+        return;
+    }
+    // More than a block, which does not fit the buffer, and noise, which stays as long as it is.
+    let raw = common::noise(5, 300_000);
+    // SAFETY: C strings, and the buffers are there.
+    unsafe {
+        let file = sidecore_z::gzopen(c"/dev/full".as_ptr(), c"wb".as_ptr());
+        assert_eq!(sidecore_z::gzbuffer(file, 600), 0);
+        let write = || sidecore_z::gzwrite(file, raw.as_ptr().cast(), 300_000);
+        assert_eq!(write(), 0);
+        let mut code = Z_OK;
+        let text = std::ffi::CStr::from_ptr(sidecore_z::gzerror(file, &mut code));
+        assert_eq!(code, Z_ERRNO);
+        assert_eq!(text, c"/dev/full: No space left on device");
+        assert_eq!(write(), 0, "it has failed before");
+        assert_eq!(sidecore_z::gzputc(file, 1), -1);
+        assert_eq!(sidecore_z::gzflush(file, Z_SYNC_FLUSH), Z_STREAM_ERROR);
+        sidecore_z::gzclearerr(file);
+        sidecore_z::gzerror(file, &mut code);
+        assert_eq!(code, Z_OK);
+        assert_eq!(write(), 0, "there is no more room than before");
+        // Not a function of a file that is written.
+        let mut byte = 0_u8;
+        assert_eq!(sidecore_z::gzread(file, (&raw mut byte).cast(), 1), -1);
+        assert!(sidecore_z::gzgets(file, (&raw mut byte).cast(), 1).is_null());
+        assert_eq!(sidecore_z::gzclose_r(file), Z_STREAM_ERROR);
+        assert_eq!(sidecore_z::gzclose(file), Z_ERRNO);
+    }
+}
+
+#[test]
+fn a_file_of_several_members_is_read_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("members.gz");
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let raw = bytes(31, 400_000);
+    let parts = [&raw[..150_000], &raw[150_000..150_001], &raw[150_001..]];
+    // SAFETY: C strings, and the buffers are there.
+    unsafe {
+        for (mode, parts) in [(c"wb9", &parts[..2]), (c"ab", &parts[2..])] {
+            let file = sidecore_z::gzopen(name.as_ptr(), mode.as_ptr());
+            for part in parts {
+                let len = part.len();
+                assert_eq!(
+                    sidecore_z::gzfwrite(part.as_ptr().cast(), 1, len, file),
+                    len
+                );
+                assert_eq!(sidecore_z::gzflush(file, Z_FINISH), Z_OK);
+                assert_eq!(sidecore_z::gzsetparams(file, 1, 0), Z_OK);
+            }
+            // Nothing is left: no empty member follows.
+            assert_eq!(sidecore_z::gzclose(file), Z_OK);
+        }
+    }
+    let file = std::fs::read(&path).unwrap();
+    let mut rest = file.as_slice();
+    for part in parts {
+        let (code, taken, made) = ours::inflate_once(rest, 31, part.len() + 1);
+        assert!(code == Z_STREAM_END && made == part);
+        rest = &rest[taken as usize..];
+    }
+    assert!(rest.is_empty());
+}

@@ -10,7 +10,7 @@
 use super::machine::Mode;
 use super::run::Run;
 use super::tables::Code;
-use super::window::Window;
+use crate::memory::Window;
 use sidecore_bare::width::ToUsize;
 use std::ffi::CStr;
 use std::ptr;

@@ -11,9 +11,8 @@
 //! Source: RFC 1950, 1951, 1952; zlib 1.2.13 and 1.3.
 
 use super::tables::{self, Code};
-use super::window::Window;
 use crate::forward::adler32_of;
-use crate::memory::{Bytes, Memory};
+use crate::memory::{Bytes, Memory, Window};
 use libc::{c_int, c_long};
 use libz_rs_sys::*;
 use sidecore_bare::width::ToU64;

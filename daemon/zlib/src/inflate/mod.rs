@@ -16,7 +16,6 @@ mod machine;
 mod run;
 mod tables;
 mod whole;
-mod window;
 
 use crate::engines::{Use, settings};
 use crate::forward::is_compatible;
