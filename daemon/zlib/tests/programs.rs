@@ -101,6 +101,65 @@ fn every_function_of_the_systems_zlib_is_there_and_nothing_strange() {
     eprintln!("NOT TESTED: no libz.so.1 to compare with");
 }
 
+/// Debian's zlib has versions for most of its symbols, and programs ask for them.
+#[test]
+fn references_of_every_version_lead_to_this_library() {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let systems = folders.map(|folder| Path::new(folder).join("libz.so.1"));
+    let Some(system) = systems.iter().find(|path| path.is_file()) else {
+        eprintln!("NOT TESTED: no libz.so.1 to link with");
+        return;
+    };
+    if !have("cc") {
+        return;
+    }
+    let listed = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(system)
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let symbols: Vec<(&str, &str)> = listed
+        .lines()
+        .filter_map(|line| line.split_once(" T ")?.1.split_once("@@"))
+        .collect();
+    if symbols.is_empty() {
+        eprintln!("NOT TESTED: this system's zlib has no versions");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let declared = symbols
+        .iter()
+        .map(|(name, _)| format!("extern void {name}(void);\n"));
+    let named: Vec<&str> = symbols.iter().map(|&(name, _)| name).collect();
+    let source = format!(
+        "{}void (*all[])(void) = {{{}}};\nint main(void) {{ return !all[0]; }}\n",
+        declared.collect::<String>(),
+        named.join(", ")
+    );
+    std::fs::write(folder.path().join("all.c"), source).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler
+        .current_dir(folder.path())
+        .args(["-o", "all", "all.c"]);
+    let compiled = compiler.arg(system).output().unwrap();
+    let said = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{said}");
+    let output = Command::new(folder.path().join("all"))
+        .env("LD_PRELOAD", library())
+        .env("LD_DEBUG", "bindings")
+        .output()
+        .unwrap();
+    let bindings = String::from_utf8_lossy(&output.stderr);
+    for (name, version) in symbols {
+        let symbol = format!("`{name}' [{version}]");
+        let found = bindings
+            .lines()
+            .any(|line| line.contains("libsidecore_z.so") && line.ends_with(&symbol));
+        assert!(found, "{symbol} is not this library's:\n{bindings}");
+    }
+}
+
 #[test]
 fn python_reads_what_it_wrote_with_and_without() {
     if !have("python3") {
