@@ -1,5 +1,5 @@
-//! Memory of a stream, by the functions that its program gave (`zalloc`, `zfree`), or malloc. Rows of
-//! bytes in it, and the window of an inflated stream.
+//! Memory of a stream, by the functions that its program gave (`zalloc`, `zfree`), or malloc. Rows
+//! of bytes in it, and the window of an inflated stream.
 //!
 //! Why here: programs that give such functions may free all memory at once, and never end the
 //! stream; so nothing else allocates for a stream. Must stay true: running out is a value, not an
