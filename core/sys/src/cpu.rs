@@ -67,6 +67,23 @@ pub fn of_process() -> Result<(Vec<usize>, usize), SysError> {
     Ok((cpus, count))
 }
 
+/// Microseconds since the machine's start for which some runnable thread of it waited for a core.
+/// `None` where the kernel does not count them. Takes some 20 us.
+///
+/// Source: Documentation/accounting/psi.rst.
+#[must_use]
+pub fn waited_us() -> Option<u64> {
+    waited_in(&std::fs::read_to_string("/proc/pressure/cpu").ok()?)
+}
+
+fn waited_in(pressure: &str) -> Option<u64> {
+    let some = pressure
+        .lines()
+        .find_map(|line| line.strip_prefix("some "))?;
+    let (_, total) = some.rsplit_once("total=")?;
+    total.trim_end().parse().ok()
+}
+
 /// The core that this thread runs on at this moment; unless pinned it may be on another when the
 /// call returns.
 #[inline]
@@ -215,6 +232,20 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn waiting_time_is_read_where_the_kernel_counts_it() {
+        let text = "some avg10=67.29 avg60=76.84 avg300=80.77 total=33103166940\n\
+                    full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+        assert_eq!(waited_in(text), Some(33_103_166_940));
+        for bad in ["", "full total=1\n", "some avg10=1.00\n", "some total=x\n"] {
+            assert_eq!(waited_in(bad), None, "{bad}");
+        }
+        // It only grows.
+        if let (Some(before), Some(after)) = (waited_us(), waited_us()) {
+            assert!(before <= after);
+        }
     }
 
     #[test]

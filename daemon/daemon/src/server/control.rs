@@ -9,7 +9,7 @@ use super::crew::{Crew, Running};
 use super::engine::Bench;
 use super::error::DaemonError;
 use super::heartbeat::Heartbeat;
-use super::roster::{Cores, Roster};
+use super::roster::{Cores, Pressure, Roster};
 use super::status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, UserStatus};
 use super::{Ended, Stop, engine_cpus};
 use crate::served::Entry;
@@ -52,6 +52,7 @@ pub(crate) struct Control {
     /// The cores of the thread that started the daemon, and those of the process then.
     cpus: Vec<usize>,
     process_cpus: Vec<usize>,
+    pressure: Pressure,
     options: DaemonOptions,
     door: Acceptor<Client>,
     activity: Arc<ActivityPage>,
@@ -79,6 +80,7 @@ impl Control {
     ) -> Self {
         Self {
             process_cpus: cpu::of_process().map_or(Vec::new(), |(cpus, _)| cpus),
+            pressure: Pressure::default(),
             cpus,
             options,
             door,
@@ -173,8 +175,9 @@ impl Control {
     }
 
     /// Has the engines run where the process may run now, with the time that it has: a group's
-    /// quota and set of processors may be changed at any moment.
-    fn follow_cores(&self) {
+    /// quota and set of processors may be changed at any moment. They poll less while others wait
+    /// for cores.
+    fn follow_cores(&mut self) {
         let Ok((cpus, affordable)) = cpu::of_process() else {
             return;
         };
@@ -186,11 +189,14 @@ impl Control {
             false => own.filter(|cpu| cpus.contains(cpu)).collect(),
         };
         let cpus = if left.is_empty() { cpus } else { left };
+        let now_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let is_wanted = self.pressure.look(cpu::waited_us(), now_us);
         let cpu_of_engine = engine_cpus(&cpus, engines);
         self.activity.move_to(&cpu_of_engine);
         self.roster.set_cores(Cores {
             pollers: (affordable < engines).then_some(affordable),
             is_shared: engines > cpus.len(),
+            is_wanted,
             cpus: cpu_of_engine,
         });
     }

@@ -96,6 +96,8 @@ pub struct Server {
     grace_cycles: u64,
     /// As configured: it may have to do without.
     grace_cycles_max: u64,
+    /// The most of it while others wait for cores.
+    wanted_cycles: u64,
     /// Idle time after which it lets others have its core now and then.
     yield_cycles: u64,
     /// True if other engines want the same core.
@@ -145,6 +147,7 @@ impl Server {
             turns: Turns::new(clock::cycles_per_us()),
             grace_cycles: (grace_us * clock::cycles_per_us()) as u64,
             grace_cycles_max: (grace_us * clock::cycles_per_us()) as u64,
+            wanted_cycles: (WANTED_US * clock::cycles_per_us()) as u64,
             yield_cycles: (YIELD_US * clock::cycles_per_us()) as u64,
             shares_core,
             shares_core_always: shares_core,
@@ -432,7 +435,11 @@ impl Server {
         }
         self.shares_core = self.shares_core_always || cores.is_shared;
         let polls = cores.pollers.is_none_or(|pollers| self.engine < pollers);
-        self.grace_cycles = if polls { self.grace_cycles_max } else { 0 };
+        self.grace_cycles = match (polls, cores.is_wanted) {
+            (false, _) => 0,
+            (true, false) => self.grace_cycles_max,
+            (true, true) => self.grace_cycles_max.min(self.wanted_cycles),
+        };
     }
 
     /// Tells every client that this engine sleeps, and sleeps until one rings or the roster has
@@ -542,6 +549,9 @@ const ROUNDS_PER_CLOCK_READ: u32 = 64;
 const ENGINE_NICE: i32 = -6;
 /// Idle microseconds after which an engine lets a client that runs on its core go on.
 const YIELD_US: f64 = 5.0;
+/// Idle microseconds after which an engine sleeps while others wait for cores: some ten times the
+/// cost of waking it, so that clients whose requests follow one another see no difference.
+const WANTED_US: f64 = 200.0;
 /// A gap between two looks that is longer than this means that the core was taken away.
 const STALL_NS_MIN: u64 = 100_000;
 /// Longest sleep of an engine between two looks at its clients.

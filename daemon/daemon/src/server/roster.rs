@@ -21,6 +21,39 @@ pub(crate) struct Cores {
     pub(crate) pollers: Option<usize>,
     /// There are more engines than cores.
     pub(crate) is_shared: bool,
+    /// Threads wait for cores: idle engines poll for a short time only.
+    pub(crate) is_wanted: bool,
+}
+
+/// Judges whether threads wait for the machine's cores, from the time for which some did.
+#[derive(Debug, Default)]
+pub(crate) struct Pressure {
+    /// Waiting time and the clock at the last look, in microseconds.
+    last: Option<(u64, u64)>,
+    is_high: bool,
+}
+
+impl Pressure {
+    /// True from a look with much waiting since the one before until one with little. False where
+    /// waiting is not counted.
+    pub(crate) fn look(&mut self, waited_us: Option<u64>, now_us: u64) -> bool {
+        let Some(waited_us) = waited_us else {
+            *self = Self::default();
+            return false;
+        };
+        if let Some((waited_before, before)) = self.last.replace((waited_us, now_us))
+            && now_us > before
+        {
+            let more_us = waited_us.saturating_sub(waited_before);
+            let limit_percent = match self.is_high {
+                true => LITTLE_PERCENT,
+                false => MUCH_PERCENT,
+            };
+            // Two limits: engines that sleep sooner take a part of the waiting away.
+            self.is_high = more_us.saturating_mul(100) / (now_us - before) >= limit_percent;
+        }
+        self.is_high
+    }
 }
 
 /// The list of sessions.
@@ -87,5 +120,42 @@ impl Roster {
         // Release: publishes the list, the end, and marks of engines' threads.
         self.generation.fetch_add(1, Ordering::Release);
         shared_futex::wake(&self.generation, u32::MAX);
+    }
+}
+
+/// Share of the time in which threads wait, from which on they are many.
+const MUCH_PERCENT: u64 = 25;
+/// Share below which they are few again.
+const LITTLE_PERCENT: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_wanted_from_much_waiting_to_little() {
+        let mut pressure = Pressure::default();
+        let mut waited_us = 7_000_000;
+        assert!(
+            !pressure.look(Some(waited_us), 0),
+            "nothing to compare with"
+        );
+        let shares = [
+            (24, false),
+            (25, true),
+            (10, true),
+            (24, true),
+            (9, false),
+            (24, false),
+            (100, true),
+        ];
+        for (second, (percent, wanted)) in (1..).zip(shares) {
+            waited_us += percent * 10_000;
+            let high = pressure.look(Some(waited_us), second * 1_000_000);
+            assert_eq!(high, wanted, "{percent} % in second {second}");
+        }
+        // A second look at the same moment changes nothing.
+        assert!(pressure.look(Some(waited_us), 7_000_000));
+        assert!(!pressure.look(None, 8_000_000), "not counted any more");
     }
 }

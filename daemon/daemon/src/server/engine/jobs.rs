@@ -269,6 +269,7 @@ mod tests {
             cpus: vec![],
             pollers,
             is_shared,
+            is_wanted: false,
         };
         server.roster.set_cores(cores(Some(0), true));
         server.look();
@@ -276,6 +277,21 @@ mod tests {
         server.roster.set_cores(cores(None, false));
         server.look();
         assert!(server.grace_cycles > 0 && !server.shares_core);
+        // Others wait for cores: for a short time only, and as before once they do not.
+        let usual_cycles = server.grace_cycles;
+        server.roster.set_cores(Cores {
+            is_wanted: true,
+            ..cores(None, false)
+        });
+        server.look();
+        assert_eq!(server.grace_cycles, server.wanted_cycles.min(usual_cycles));
+        assert!(
+            server.grace_cycles < usual_cycles,
+            "the usual time is longer"
+        );
+        server.roster.set_cores(cores(None, false));
+        server.look();
+        assert_eq!(server.grace_cycles, usual_cycles);
     }
 
     #[test]
