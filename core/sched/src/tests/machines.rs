@@ -2,9 +2,10 @@
 //! did not use are asleep, units may slow each other down, and calls change in size. Each choice is
 //! compared with the best one for its call, known only to the machine.
 
-use super::departure;
+use super::{arrival, departure};
 use crate::curve::Curve;
-use crate::policy::Decision;
+use crate::policy::{Decision, WIDTH_MAX};
+use crate::{Equi, Policy};
 
 #[derive(Clone, Copy)]
 struct Machine {
@@ -16,6 +17,29 @@ struct Machine {
     wake_ns: f64,
     /// Factor by which units become slower for each further engine.
     slower: f64,
+    /// Further cost of a split for each engine that is asked: one after the other.
+    ask_ns: f64,
+    /// Engines of one node, and the further cost of a split for each other node that takes part.
+    node_engines: u32,
+    far_ns: f64,
+}
+
+impl Machine {
+    fn slower(&self, width: u32) -> f64 {
+        1.0 + self.slower * f64::from(width - 1)
+    }
+
+    /// Time of a call whose engines are awake. Units are not cut.
+    fn warm_ns(&self, units: u32, unit_ns: f64, width: u32) -> f64 {
+        let rows = units.div_ceil(width);
+        let split_ns = if width > 1 {
+            let far = width.div_ceil(self.node_engines) - 1;
+            self.split_ns + self.ask_ns * f64::from(width - 1) + self.far_ns * f64::from(far)
+        } else {
+            0.0
+        };
+        self.call_ns + split_ns + f64::from(rows) * unit_ns * self.slower(width)
+    }
 }
 
 /// Two cores, as measured: half a microsecond to a core that is awake, tens to one that sleeps.
@@ -25,7 +49,22 @@ const TWO: Machine = Machine {
     split_ns: 700.0,
     wake_ns: 30_000.0,
     slower: 0.0,
+    ask_ns: 0.0,
+    node_engines: 2,
+    far_ns: 0.0,
 };
+
+/// A machine of several nodes: engines of another node take two microseconds more to join in.
+fn nodes_of(nodes: u32, engines: u32) -> Machine {
+    Machine {
+        engines,
+        split_ns: 3_000.0,
+        ask_ns: 100.0,
+        node_engines: engines / nodes,
+        far_ns: 2_000.0,
+        ..TWO
+    }
+}
 
 /// Nanoseconds a call that a single sample of waking engines may hide.
 const HAIR_NS: f64 = 350.0;
@@ -51,23 +90,8 @@ impl Run {
         }
     }
 
-    fn slower(&self, width: u32) -> f64 {
-        1.0 + self.machine.slower * f64::from(width - 1)
-    }
-
-    /// Time of a call whose engines are awake. Units are not cut.
-    fn warm_ns(&self, units: u32, unit_ns: f64, width: u32) -> f64 {
-        let rows = units.div_ceil(width);
-        let split_ns = if width > 1 {
-            self.machine.split_ns
-        } else {
-            0.0
-        };
-        self.machine.call_ns + split_ns + f64::from(rows) * unit_ns * self.slower(width)
-    }
-
     fn call(&mut self, units: u32, unit_ns: f64) {
-        let limit = self.machine.engines.min(units);
+        let limit = self.machine.engines.min(units).min(WIDTH_MAX);
         let decision = self.curve.choose(limit, units);
         let width = decision.width();
         let is_split = width > 1;
@@ -75,14 +99,14 @@ impl Run {
             true => self.machine.wake_ns,
             false => 0.0,
         };
-        let elapsed_ns = self.warm_ns(units, unit_ns, width) + wake_ns;
+        let elapsed_ns = self.machine.warm_ns(units, unit_ns, width) + wake_ns;
         self.was_split = is_split;
         let on_host = decision == Decision::Host;
         let mut ended = departure(units, width, on_host, elapsed_ns as u64);
-        ended.work_ns = (f64::from(units) * unit_ns * self.slower(width)) as u64;
+        ended.work_ns = (f64::from(units) * unit_ns * self.machine.slower(width)) as u64;
         self.curve.learn(&ended);
         self.taken_ns += elapsed_ns;
-        let all = (1..=limit).map(|width| self.warm_ns(units, unit_ns, width));
+        let all = (1..=limit).map(|width| self.machine.warm_ns(units, unit_ns, width));
         self.best_ns += all.fold(f64::INFINITY, f64::min);
         self.widths.push(width);
     }
@@ -223,6 +247,81 @@ fn on_many_engines_looks_are_few() {
             run.regret(same(40, units, unit_ns));
             let regret = run.regret(same(10_000, units, unit_ns));
             assert!(regret < 1.1, "{engines}, {units} x {unit_ns}: {regret}");
+        }
+    }
+}
+
+#[test]
+fn on_several_nodes_widths_are_near_the_best() {
+    for (nodes, engines) in [(2, 128), (8, 128), (2, 256), (8, 256)] {
+        let machine = nodes_of(nodes, engines);
+        let sizes = [
+            (10_000, 1_000.0),
+            (1_000, 2_000.0),
+            (64, 200_000.0),
+            (100, 100.0),
+        ];
+        for (units, unit_ns) in sizes {
+            let mut run = Run::new(machine);
+            run.regret(same(40, units, unit_ns));
+            let regret = run.regret(same(10_000, units, unit_ns));
+            assert!(
+                regret < 1.15,
+                "{nodes} nodes, {engines} engines, {units} x {unit_ns}: {regret}"
+            );
+        }
+    }
+}
+
+/// Callers that each make one call after the other, with `equi`. Returns the share of all engines'
+/// time that goes into units, once widths are known.
+fn used_share(machine: Machine, callers: u32, units: u32, unit_ns: f64) -> f64 {
+    const FIRST_CALLS: u32 = 500;
+    const CALLS: u32 = 3_000;
+    let mut equi = Equi::default();
+    let (mut idle, mut wanting) = (machine.engines, callers);
+    let (mut now_ns, mut known_ns) = (0_u64, 0_u64);
+    // End, width, whether the host had it, and elapsed time.
+    let mut running: Vec<(u64, u32, bool, u64)> = Vec::new();
+    for call in 0..FIRST_CALLS + CALLS {
+        while wanting > 0 && idle > 0 {
+            wanting -= 1;
+            let mut asks = arrival(units, idle, machine.engines, wanting);
+            asks.live = callers;
+            let decision = equi.arrive(now_ns, &asks);
+            let width = decision.width();
+            assert!(width <= idle, "{width} of {idle} idle engines");
+            let elapsed_ns = machine.warm_ns(units, unit_ns, width) as u64;
+            let on_host = decision == Decision::Host;
+            running.push((now_ns + elapsed_ns, width, on_host, elapsed_ns));
+            idle -= width;
+        }
+        let first = (0..running.len()).min_by_key(|&place| running[place].0);
+        let ended = running.swap_remove(first.expect("a call runs"));
+        let (end_ns, width, on_host, elapsed_ns) = ended;
+        let mut ended = departure(units, width, on_host, elapsed_ns);
+        ended.work_ns = (f64::from(units) * unit_ns) as u64;
+        equi.depart(end_ns, &ended);
+        now_ns = end_ns;
+        idle += width;
+        wanting += 1;
+        if call + 1 == FIRST_CALLS {
+            known_ns = now_ns;
+        }
+    }
+    let work_ns = f64::from(CALLS) * f64::from(units) * unit_ns;
+    work_ns / (f64::from(machine.engines) * (now_ns - known_ns) as f64)
+}
+
+#[test]
+fn callers_on_several_nodes_keep_all_engines_at_work() {
+    for (nodes, engines) in [(2, 128), (8, 128), (2, 256), (8, 256)] {
+        for callers in [4, 32, 300] {
+            let share = used_share(nodes_of(nodes, engines), callers, 1_000, 100_000.0);
+            assert!(
+                (0.75..1.05).contains(&share),
+                "{nodes} nodes, {engines} engines, {callers} callers: {share}"
+            );
         }
     }
 }

@@ -96,6 +96,10 @@ fn equi_gives_one_task_all_idle_engines_and_many_tasks_one_each() {
     assert_eq!(equi.arrive(0, &arrival(16, 8, 8, 3)).width(), 2);
     assert_eq!(equi.arrive(0, &arrival(16, 8, 8, 30)).width(), 1);
     assert_eq!(equi.arrive(0, &arrival(2, 8, 8, 0)).width(), 2);
+    // On 256 engines, of which one loop gets 64 at most.
+    assert_eq!(equi.arrive(0, &arrival(1_000, 256, 256, 0)).width(), 64);
+    assert_eq!(equi.arrive(0, &arrival(1_000, 256, 256, 31)).width(), 8);
+    assert_eq!(equi.arrive(0, &arrival(1_000, 256, 256, 300)).width(), 1);
 }
 
 #[test]
