@@ -339,3 +339,46 @@ fn loops_forks_and_sorts_of_many_threads_do_not_mix() {
         }
     });
 }
+
+/// Far more threads than engines, and far more engines than cores.
+#[test]
+fn threads_of_a_large_machine_get_their_own_answers() {
+    const THREADS: u64 = 256;
+    for (engines, dedicated) in [(2, false), (128, false), (128, true)] {
+        let pool = Pool::start(PoolConfig {
+            engines,
+            dedicated,
+            grace: Duration::ZERO,
+            ..PoolConfig::default()
+        })
+        .expect("a pool");
+        let done = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (pool, done) = (&pool, &done);
+                scope.spawn(move || {
+                    for round in 0..6 {
+                        let number = thread * 100 + round;
+                        let got = pool.off_load(|_| spin(number % 40) ^ number);
+                        assert_eq!(got.expect("no panic"), spin(number % 40) ^ number);
+                        let mut items = vec![number; 60];
+                        pool.for_each(CLASS, &mut items, |_, item| *item = *item * 3 + 1)
+                            .expect("no panic");
+                        assert!(items.iter().all(|&item| item == number * 3 + 1));
+                        let halves = pool.join(|| number + 1, || spin(number % 7));
+                        let halves = halves.expect("no panic");
+                        assert_eq!(halves, (number + 1, spin(number % 7)));
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+        });
+        assert_eq!(done.into_inner(), THREADS);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while pool.engines_idle() < engines {
+            assert!(Instant::now() < deadline, "an engine never came back");
+            std::thread::yield_now();
+        }
+        assert_eq!(pool.ready(), 0);
+    }
+}
