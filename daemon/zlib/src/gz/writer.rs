@@ -234,7 +234,7 @@ impl Writer {
     }
 
     /// # Safety
-    /// So many items of this size may be read there.
+    /// `items` of this size may be read there.
     pub(super) unsafe fn write_items(
         &mut self,
         bytes: *const c_void,
