@@ -94,7 +94,7 @@ pub struct DaemonOptions {
     /// time this process may have ([`cpu::affordable`]).
     pub engines: usize,
     /// Time that an engine without a request polls before it sleeps. Waking it costs a client a
-    /// system call and some ten microseconds.
+    /// system call and some ten microseconds. While others wait for cores, 0.2 ms at most.
     pub grace: Duration,
     /// The kernels that it serves.
     pub registry: Registry,
