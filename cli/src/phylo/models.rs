@@ -7,9 +7,10 @@ use indicatif::ProgressBar;
 use sidecore_offload::Pool;
 use sidecore_phylo::io::data::parts_to_model;
 use sidecore_phylo::msa::{Alignment, Alphabet, Patterns};
-use sidecore_phylo::selection::partitions::{Step, select_partitions};
+use sidecore_phylo::selection::partitions::{Merge, Relaxed, Step, select_partitions};
 use sidecore_phylo::selection::{self, Criterion, Fit, SelectionReport, select};
 use sidecore_phylo::tree::Tree;
+use sidecore_sys::width::ToUsize;
 use sidecore_terminal::progress::{Shape, bar};
 use sidecore_terminal::values::named;
 use std::path::{Path, PathBuf};
@@ -36,9 +37,28 @@ pub(crate) struct Args {
     /// whether they are for DNA or protein is looked at
     #[arg(long, value_name = "FILE")]
     partitions: Option<PathBuf>,
-    /// Merge partitions as long as that scores better
-    #[arg(long)]
-    merge: bool,
+    /// Merge partitions as long as that scores better; greedy unless a scheme is named
+    #[arg(
+        long,
+        value_name = "SCHEME",
+        num_args = 0..=1,
+        default_value = "none",
+        default_missing_value = "greedy",
+        value_parser = named([
+            ("rclusterf", "Pairs that are alike; all that gain at once", Scheme::Rclusterf),
+            ("rcluster", "Pairs that are alike; the best one at a time", Scheme::Rcluster),
+            ("greedy", "All pairs; the best one at a time", Scheme::Greedy),
+            ("none", "A model for each partition", Scheme::None),
+        ])
+    )]
+    merge: Scheme,
+    /// Share of the pairs that rcluster and rclusterf try in a round, those most alike in rate and
+    /// in the spread of rates across sites; 10 unless given
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    rcluster: Option<f64>,
+    /// The most pairs that they try in a round; unless given 1,000, or 10 for each partition
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rcluster_max: Option<u32>,
     /// Information criterion
     #[arg(long, default_value = "bic", value_parser = named([
         ("bic", "Bayesian information criterion", Criterion::Bic),
@@ -83,11 +103,31 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// A scheme of merging, by its name.
+#[derive(Clone, Copy, PartialEq)]
+enum Scheme {
+    None,
+    Greedy,
+    Rcluster,
+    Rclusterf,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: Option<f64> = text.parse().ok();
+    let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
+    percent.ok_or_else(|| "not a percentage above 0, up to 100".to_owned())
+}
+
 /// A kind of data; none for the one that the alignment's characters speak for.
 type Kind = Option<Alphabet>;
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
+        let relaxed = matches!(self.merge, Scheme::Rcluster | Scheme::Rclusterf);
+        ensure!(
+            relaxed || self.rcluster.is_none() && self.rcluster_max.is_none(),
+            "--rcluster and --rcluster-max are for --merge rclusterf and --merge rcluster"
+        );
         let pool = common::pool(self.engines)?;
         let mut alignment = common::reader().alignment(&self.msa)?;
         let options = selection::Options {
@@ -98,7 +138,7 @@ impl Args {
         match &self.partitions {
             None if alignment.loci().is_empty() => {
                 ensure!(
-                    !self.merge,
+                    self.merge == Scheme::None,
                     "--merge needs parts: give --partitions FILE, or a folder of loci as --msa"
                 );
                 self.whole(&alignment, &options, &pool)
@@ -156,9 +196,8 @@ impl Args {
             Step::Fit(fit) => bar.fit(fit),
             Step::Pairs(done, all) => bar.pairs(done, all),
         };
-        let scheme = select_partitions(
-            &tree, alignment, &parts, self.merge, options, pool, progress,
-        );
+        let merge = self.scheme();
+        let scheme = select_partitions(&tree, alignment, &parts, merge, options, pool, progress);
         bar.0.finish_and_clear();
         let scheme = scheme?;
         if let Some(path) = &self.output {
@@ -166,6 +205,23 @@ impl Args {
         }
         let summary = scheme.summary(&parts, options.criterion);
         output::report(self.json, &summary, |summary| summary.text(parts.len()))
+    }
+
+    /// The scheme of merging.
+    fn scheme(&self) -> Merge {
+        let relaxed = |is_fast| {
+            Merge::Relaxed(Relaxed {
+                percent: self.rcluster.unwrap_or(RCLUSTER_PERCENT),
+                pairs_max: self.rcluster_max.map(ToUsize::to_usize),
+                is_fast,
+            })
+        };
+        match self.merge {
+            Scheme::None => Merge::None,
+            Scheme::Greedy => Merge::Greedy,
+            Scheme::Rcluster => relaxed(false),
+            Scheme::Rclusterf => relaxed(true),
+        }
     }
 
     /// The tree to fit on.
@@ -198,3 +254,6 @@ impl Bar {
         self.0.set_message(format!("pair {done} of {all}"));
     }
 }
+
+/// PartitionFinder's and IQ-TREE's default.
+const RCLUSTER_PERCENT: f64 = 10.0;

@@ -148,6 +148,21 @@ fn partitions_are_merged() {
     assert!(found["score"].as_f64() < found["score_before"].as_f64());
     let found = json(here, "evaluate --msa w.phy --tree w.nwk --model w.best");
     assert!(found["lnl"].as_f64().unwrap() < -1300.0);
+    for scheme in [
+        "rclusterf --rcluster 100",
+        "rcluster --rcluster-max 2",
+        "greedy",
+    ] {
+        let line =
+            format!("models --msa w.phy --partitions w.parts --merge {scheme} --free-rates-max 0");
+        let found = json(here, &line);
+        assert!(
+            found["score"].as_f64() < found["score_before"].as_f64(),
+            "{scheme}: {found}"
+        );
+    }
+    let apart = "models --msa w.phy --partitions w.parts --merge none --free-rates-max 0";
+    assert_eq!(json(here, apart)["subsets"].as_array().unwrap().len(), 3);
 }
 
 /// Partitions have rates of their own in each command that fits them, as in `evaluate`.

@@ -188,6 +188,11 @@ const REFUSALS: [(&str, &str, &str); 135] = [
     ("phylo models", "--msa nowhere.phy", "nowhere.phy"),
     ("phylo models", "--msa made.phy --merge", "--partitions"),
     (
+        "phylo models",
+        "--msa made.phy --rcluster 10",
+        "--merge rclusterf",
+    ),
+    (
         "phylo test",
         "--msa made.phy --trees made.nwk --model JC",
         "2",

@@ -4,8 +4,12 @@
 //! model can be chosen by itself on a tree whose lengths were fitted to all of them. Two parts are
 //! merged if one model for both improves the score of the whole: always the pair that gains most,
 //! until none gains (PartitionFinder's greedy scheme). A pair is tried with the models of both its
-//! members; the final subsets are tried with all candidates again.
-//! Source: Lanfear, Calcott, Ho and Guindon, Molecular Biology and Evolution 29 (2012), 1695-1701.
+//! members; the final subsets are tried with all candidates again. Relaxed clustering tries only
+//! the pairs that are most alike in rate and in the spread of rates across sites; its fast form
+//! merges all pairs that gain in a round, each subset once.
+//! Sources: Lanfear, Calcott, Ho and Guindon, Molecular Biology and Evolution 29 (2012), 1695-1701;
+//! Lanfear, Calcott, Kainer, Mayer and Stamatakis, BMC Evolutionary Biology 14 (2014), 82, and
+//! Lanfear and others, Molecular Biology and Evolution 34 (2017), 772-773, for relaxed clustering.
 
 use super::fits::Fitter;
 use super::{Criterion, Fit, Options, Search, Selection, SelectionError};
@@ -14,6 +18,46 @@ use crate::likelihood::{self, Lengths, Likelihood, PartOptions};
 use crate::msa::{Alignment, Alphabet, Patterns};
 use crate::runner::Runner;
 use crate::tree::Tree;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// The scheme by which parts are merged.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Merge {
+    /// None: each part keeps its own model.
+    #[default]
+    None,
+    /// Every pair is tried; the one that gains most is merged.
+    Greedy,
+    /// Only pairs that are alike are tried.
+    Relaxed(Relaxed),
+}
+
+/// Relaxed clustering.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Relaxed {
+    /// Share of the pairs that is tried in a round, in percent.
+    pub percent: f64,
+    /// The most pairs that are tried in a round; unless given, 1,000 or ten for each part, the
+    /// larger of these.
+    pub pairs_max: Option<usize>,
+    /// True if a round merges all pairs that gain, the best first and each subset once; else the
+    /// best pair alone (rclusterf and rcluster).
+    pub is_fast: bool,
+}
+
+impl Relaxed {
+    /// Pairs to try, of `pairs`: one at least.
+    fn count(self, pairs: usize, parts: usize) -> usize {
+        let most = self
+            .pairs_max
+            .unwrap_or_else(|| PAIRS_MAX.max(PAIRS_OF_PART.saturating_mul(parts)));
+        // Counted up instead of cast down: a share of the pairs has no exact integer.
+        let wanted = pairs as f64 * self.percent / 100.0;
+        let share = (1..=pairs.min(most)).take_while(|&count| count as f64 <= wanted + 0.5);
+        share.count().max(1)
+    }
+}
 
 /// A part of an alignment before anything is chosen for it.
 #[derive(Debug, Clone)]
@@ -61,6 +105,27 @@ impl Subset {
         let names = self.parts.iter().map(|&at| parts[at].name.as_str());
         names.collect::<Vec<_>>().join("_")
     }
+
+    /// Measures of likeness: the logarithm of the rate, and the standard deviation of the rates
+    /// across sites, whose mean is 1.
+    fn measures(&self) -> [f64; 2] {
+        let fit = self.selection.best();
+        let length = fit.tree.total_length().max(f64::MIN_POSITIVE);
+        let process = fit.model.process();
+        let rates = process.rates.iter().zip(&process.weights);
+        let square: f64 = rates.map(|(rate, weight)| weight * rate * rate).sum();
+        [libm::log(length), libm::sqrt((square - 1.0).max(0.0))]
+    }
+}
+
+/// A merge of two subsets that gains.
+struct Merger {
+    /// The whole's score after it.
+    score: f64,
+    /// Numbers of the two, the smaller first.
+    pair: [usize; 2],
+    /// The two as one.
+    joined: Subset,
 }
 
 impl Scheme {
@@ -138,8 +203,8 @@ pub enum Step<'f> {
     Pairs(usize, usize),
 }
 
-/// Chooses models for the parts of an alignment; with `merge`, for as few subsets of them as score
-/// best. `tree` has any lengths. Blocks.
+/// Chooses models for the parts of an alignment, or for the subsets of them that score best by the
+/// scheme `merge`. `tree` has any lengths. Blocks.
 ///
 /// # Errors
 /// [`SelectionError`].
@@ -150,7 +215,7 @@ pub fn select_partitions<R: Runner + Clone>(
     tree: &Tree,
     alignment: &Alignment,
     parts: &[Part],
-    merge: bool,
+    merge: Merge,
     options: &Options,
     runner: R,
     mut progress: impl FnMut(Step<'_>),
@@ -174,8 +239,8 @@ pub fn select_partitions<R: Runner + Clone>(
         });
     }
     let before = choice.score(&choice.subsets);
-    if merge {
-        choice.merge(parts, &mut progress)?;
+    if merge != Merge::None {
+        choice.merge(parts, merge, &mut progress)?;
     }
     let (lnl, parameters) = choice.sums(&choice.subsets);
     Ok(Scheme {
@@ -266,55 +331,57 @@ impl<R: Runner + Clone> Choice<'_, R> {
     }
 
     fn score(&self, subsets: &[Subset]) -> f64 {
-        let (lnl, parameters) = self.sums(subsets);
-        self.options.criterion.score(lnl, parameters, self.sites())
+        self.score_of(self.sums(subsets))
     }
 
     fn merge(
         &mut self,
         parts: &[Part],
+        scheme: Merge,
         progress: &mut impl FnMut(Step<'_>),
     ) -> Result<(), SelectionError> {
-        // Merged subsets that were fitted, by the numbers of their parts.
-        let mut tried: Vec<(Vec<usize>, Subset)> = Vec::new();
+        // By the numbers of their parts, the merged subsets that were fitted; none where the merge
+        // did not gain. It never will: fewer parameters of the whole make a saved one worth less.
+        let mut tried: HashMap<Vec<usize>, Option<Subset>> = HashMap::new();
         loop {
-            let (count, mut done) = (self.subsets.len(), 0);
-            let before = self.score(&self.subsets);
-            let mut best: Option<(f64, usize, usize, Subset)> = None;
-            for b in 1..count {
-                for a in 0..b {
-                    done += 1;
-                    progress(Step::Pairs(done, count * (count - 1) / 2));
-                    let [one, other] = [a, b].map(|at| &self.subsets[at]);
-                    let [x, y] = [one, other].map(|subset| parts[subset.parts[0]].alphabet);
-                    // One model needs one alphabet.
-                    if x != y {
-                        continue;
+            let pairs = self.pairs(parts, scheme);
+            let sums = self.sums(&self.subsets);
+            let before = self.score_of(sums);
+            let mut better: Vec<Merger> = Vec::new();
+            for (done, &pair) in pairs.iter().enumerate() {
+                progress(Step::Pairs(done + 1, pairs.len()));
+                let [one, other] = pair.map(|at| &self.subsets[at]);
+                let mut members = [&one.parts[..], &other.parts].concat();
+                members.sort_unstable();
+                // A merge leaves most pairs as they were: these are not fitted again.
+                let joined = match tried.get(&members) {
+                    Some(None) => continue,
+                    Some(Some(known)) => known.clone(),
+                    None => {
+                        let alphabet = parts[one.parts[0]].alphabet;
+                        self.joined(alphabet, one, other, members.clone())?
                     }
-                    let mut members = [&one.parts[..], &other.parts].concat();
-                    members.sort_unstable();
-                    // A merge leaves most pairs as they were: these are not fitted again.
-                    let known = tried.iter().position(|(parts, _)| *parts == members);
-                    let joined = match known {
-                        Some(at) => tried[at].1.clone(),
-                        None => {
-                            let joined = self.joined(x, one, other, members.clone())?;
-                            tried.push((members, joined.clone()));
-                            joined
-                        }
-                    };
-                    let mut subsets = self.subsets.clone();
-                    subsets[a] = joined.clone();
-                    subsets.remove(b);
-                    let score = self.score(&subsets);
-                    if score < best.as_ref().map_or(before, |best| best.0) {
-                        best = Some((score, a, b, joined));
-                    }
+                };
+                let score = self.score_of(self.merged(sums, pair, &joined));
+                let gains = score < before;
+                tried.insert(members, gains.then(|| joined.clone()));
+                if gains {
+                    better.push(Merger {
+                        score,
+                        pair,
+                        joined,
+                    });
                 }
             }
-            let Some((_, a, b, joined)) = best else { break };
-            self.subsets[a] = joined;
-            self.subsets.remove(b);
+            if better.is_empty() {
+                break;
+            }
+            // Stable: of equal scores the pair that was tried first.
+            better.sort_by(|a, b| a.score.total_cmp(&b.score));
+            if !matches!(scheme, Merge::Relaxed(Relaxed { is_fast: true, .. })) {
+                better.truncate(1);
+            }
+            self.take(better, sums);
         }
         // Merged subsets were tried with their members' models only; now all candidates are.
         for at in 0..self.subsets.len() {
@@ -329,6 +396,79 @@ impl<R: Runner + Clone> Choice<'_, R> {
             }
         }
         Ok(())
+    }
+
+    /// Merges pairs, the best first, as long as each improves the score; a subset once.
+    fn take(&mut self, better: Vec<Merger>, mut sums: (f64, usize)) {
+        let mut score = self.score_of(sums);
+        let (mut changed, mut gone) = (vec![false; self.subsets.len()], Vec::new());
+        for Merger { pair, joined, .. } in better {
+            if pair.iter().any(|&at| changed[at]) {
+                continue;
+            }
+            let next = self.merged(sums, pair, &joined);
+            // By AICc a saved parameter is worth less once others are saved.
+            if self.score_of(next) >= score {
+                continue;
+            }
+            score = self.score_of(next);
+            sums = next;
+            pair.iter().for_each(|&at| changed[at] = true);
+            self.subsets[pair[0]] = joined;
+            gone.push(pair[1]);
+        }
+        let mut at = 0;
+        self.subsets.retain(|_| {
+            at += 1;
+            !gone.contains(&(at - 1))
+        });
+    }
+
+    /// Log-likelihood and parameters of the scheme after a merge, from those before it.
+    fn merged(
+        &self,
+        (lnl, parameters): (f64, usize),
+        pair: [usize; 2],
+        joined: &Subset,
+    ) -> (f64, usize) {
+        let [one, other] = pair.map(|at| self.subsets[at].selection.best());
+        let own = joined.selection.best();
+        (
+            lnl - one.lnl - other.lnl + own.lnl,
+            parameters + own.parameters - one.parameters - other.parameters,
+        )
+    }
+
+    fn score_of(&self, (lnl, parameters): (f64, usize)) -> f64 {
+        self.options.criterion.score(lnl, parameters, self.sites())
+    }
+
+    /// The pairs of subsets to try: all that may share a model, or the most alike of these.
+    fn pairs(&self, parts: &[Part], scheme: Merge) -> Vec<[usize; 2]> {
+        let alphabet = |at: usize| parts[self.subsets[at].parts[0]].alphabet;
+        let all = (1..self.subsets.len()).flat_map(|b| (0..b).map(move |a| [a, b]));
+        // One model needs one alphabet.
+        let mut pairs: Vec<[usize; 2]> = all.filter(|&[a, b]| alphabet(a) == alphabet(b)).collect();
+        let Merge::Relaxed(relaxed) = scheme else {
+            return pairs;
+        };
+        let measures: Vec<[f64; 2]> = self.subsets.iter().map(Subset::measures).collect();
+        let distance = |pair: &[usize; 2]| -> f64 {
+            let [one, other] = pair.map(|at| measures[at]);
+            let squares = one.iter().zip(&other).map(|(x, y)| (x - y) * (x - y));
+            squares.sum()
+        };
+        let order = |x: &[usize; 2], y: &[usize; 2]| -> Ordering {
+            distance(x).total_cmp(&distance(y)).then_with(|| x.cmp(y))
+        };
+        let wanted = relaxed.count(pairs.len(), parts.len());
+        // Of a million pairs a few thousand are wanted: the others are not sorted.
+        if wanted < pairs.len() {
+            pairs.select_nth_unstable_by(wanted, order);
+            pairs.truncate(wanted);
+        }
+        pairs.sort_unstable_by(order);
+        pairs
     }
 
     /// Two subsets as one, with the better of their models.
@@ -365,3 +505,6 @@ impl<R: Runner + Clone> Choice<'_, R> {
 
 /// Gain in log-likelihood below which the fit of the lengths of all parts ends.
 const LENGTHS_EPSILON: f64 = 0.5;
+/// The most pairs of a round of relaxed clustering: in all, and for each part where these are more.
+const PAIRS_MAX: usize = 1_000;
+const PAIRS_OF_PART: usize = 10;

@@ -1,4 +1,4 @@
-use super::partitions::{Part, select_partitions};
+use super::partitions::{Merge, Part, Relaxed, Scheme, Step, select_partitions};
 use super::*;
 use crate::model::ModelName;
 use crate::msa::{Alignment, Alphabet};
@@ -157,9 +157,9 @@ fn special_cases_are_known() {
     }
 }
 
-#[test]
-fn parts_that_evolved_alike_are_merged() {
-    let alike = "JC+G4m{1}";
+/// Four parts of 300 columns, of which the first and the third evolved alike, and the others.
+fn two_kinds() -> (Alignment, Vec<Part>) {
+    let alike = "JC+G4m{0.5}";
     let other = "HKY{1/8}+FU{0.45/0.05/0.05/0.45}";
     let parts = [alike, other, alike, other];
     let rows: Vec<Alignment> = (0..)
@@ -178,21 +178,71 @@ fn parts_that_evolved_alike_are_merged() {
         alphabet: Alphabet::Dna,
         sites: (300 * k..300 * (k + 1)).collect(),
     };
-    let parts: Vec<Part> = (0..4).map(part).collect();
-    let (_, tree) = patterns(&alignment, Alphabet::Dna);
+    (alignment, (0..4).map(part).collect())
+}
+
+/// The scheme, and the number of pairs of each round.
+fn merged(alignment: &Alignment, parts: &[Part], merge: Merge) -> (Scheme, Vec<usize>) {
+    let (_, tree) = patterns(alignment, Alphabet::Dna);
     let options = Options {
         free_rates_max: 0,
         ..Options::default()
     };
-    let run = |merge| {
-        select_partitions(&tree, &alignment, &parts, merge, &options, Serial, |_| {}).unwrap()
+    let mut rounds = Vec::new();
+    let progress = |step: Step<'_>| {
+        if let Step::Pairs(1, all) = step {
+            rounds.push(all);
+        }
     };
-    let apart = run(false);
-    assert_eq!(apart.subsets.len(), 4);
+    let found = select_partitions(&tree, alignment, parts, merge, &options, Serial, progress);
+    (found.unwrap(), rounds)
+}
+
+#[test]
+fn parts_that_evolved_alike_are_merged() {
+    let (alignment, parts) = two_kinds();
+    let (apart, rounds) = merged(&alignment, &parts, Merge::None);
+    assert_eq!((apart.subsets.len(), rounds.len()), (4, 0));
     assert_eq!(apart.score, apart.score_before);
-    let merged = run(true);
+    let (merged, rounds) = merged(&alignment, &parts, Merge::Greedy);
     let members: Vec<&[usize]> = merged.subsets.iter().map(|one| &one.parts[..]).collect();
     assert_eq!(members, [&[0, 2][..], &[1, 3]]);
     assert!(merged.score < apart.score);
     assert_eq!(merged.sites, 1200);
+    // The last round merges nothing.
+    assert_eq!(rounds, [6, 3, 1]);
+}
+
+#[test]
+fn relaxed_clustering_tries_the_pairs_that_are_alike() {
+    let (alignment, parts) = two_kinds();
+    let relaxed = |percent, pairs_max, is_fast| {
+        let rule = Relaxed {
+            percent,
+            pairs_max,
+            is_fast,
+        };
+        merged(&alignment, &parts, Merge::Relaxed(rule))
+    };
+    let (greedy, _) = merged(&alignment, &parts, Merge::Greedy);
+    let members = |scheme: &Scheme| -> Vec<Vec<usize>> {
+        let subsets = scheme.subsets.iter();
+        subsets.map(|one| one.parts.clone()).collect()
+    };
+    // A third of the pairs is enough to find the two that are alike.
+    let (found, rounds) = relaxed(33.4, None, false);
+    assert_eq!(rounds, [2, 1, 1]);
+    assert_eq!(members(&found), members(&greedy));
+    assert!((found.score - greedy.score).abs() < 0.01);
+    // Both in one round.
+    let (found, rounds) = relaxed(33.4, None, true);
+    assert_eq!(rounds, [2, 1]);
+    assert_eq!(members(&found), members(&greedy));
+    assert!((found.score - greedy.score).abs() < 0.01);
+    // The number of pairs is bounded, too; one is always tried.
+    assert_eq!(relaxed(100.0, Some(4), true).1[0], 4);
+    assert_eq!(relaxed(1.0, None, true).1[0], 1);
+    // With all pairs it is the greedy scheme.
+    let (found, rounds) = relaxed(100.0, None, false);
+    assert_eq!((rounds, found.score), (vec![6, 3, 1], greedy.score));
 }
