@@ -2,22 +2,26 @@
 
 use super::common::reader;
 use crate::{Outcome, output};
-use anyhow::Result;
-use sidecore_phylo::compare::{Distance, compare};
-use std::path::PathBuf;
+use anyhow::{Context, Result, bail};
+use sidecore_phylo::compare::{Distance, TreeSet, compare, compare_all};
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 rf: splits that only one of the trees has (Robinson and Foulds); rf_relative: of all inner splits; \
-branch_score: root of the summed squared differences of lengths (Kuhner and Felsenstein). Exit \
-status: 0 compared, 2 a tree cannot be read or the tips differ.")]
+branch_score: root of the summed squared differences of lengths (Kuhner and Felsenstein). A file \
+of several trees alone: all pairs of these, and the means. Exit status: 0 compared, 2 a tree \
+cannot be read or the tips differ.")]
 pub(crate) struct Args {
-    /// One tree, in Newick or NEXUS
+    /// One tree, in Newick or NEXUS; alone, a file of several, which are compared with one another
     #[arg(value_name = "TREE")]
     first: PathBuf,
     /// The other
     #[arg(value_name = "TREE")]
-    second: PathBuf,
+    second: Option<PathBuf>,
+    /// Write a line for each pair of a file of trees: their numbers, rf and rf_relative, with tabs
+    #[arg(short, long, value_name = "FILE", conflicts_with = "second")]
+    output: Option<PathBuf>,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -25,8 +29,24 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let (first, second) = (reader().trees(&self.first)?, reader().trees(&self.second)?);
-        let distance = compare(first.only()?, second.only()?)?;
-        output::report(self.json, &distance, Distance::text)
+        let first = reader().trees(&self.first)?;
+        let shown = || self.first.display().to_string();
+        if let Some(second) = &self.second {
+            let second = reader().trees(second)?;
+            let distance = compare(first.only()?, second.only()?)?;
+            return output::report(self.json, &distance, Distance::text);
+        }
+        if first.newicks.len() == 1 {
+            bail!("{} has one tree: name another file, too", shown());
+        }
+        let set = compare_all(&first.newicks, first.memory).with_context(shown)?;
+        if let Some(path) = &self.output {
+            output::file(path, &set.table())?;
+            // Standard output is for one result.
+            if path == Path::new("-") {
+                return Ok(Outcome::Done);
+            }
+        }
+        output::report(self.json, &set, TreeSet::text)
     }
 }

@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Support(support::Args),
     /// Evolve an alignment along a tree.
     Simulate(simulate::Args),
-    /// Distances of two trees.
+    /// Distances of two trees, or of all pairs of a file's trees.
     Compare(compare::Args),
     /// The substitution model that an alignment asks for, by BIC, AICc or AIC.
     Models(models::Args),

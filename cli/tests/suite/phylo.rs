@@ -100,6 +100,41 @@ fn simulate_evaluate_and_compare() {
 }
 
 #[test]
+fn all_pairs_of_a_file_are_compared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    let trees = "((a,b),c,(d,e));\n((a,c),b,(d,e));\n((a,b),c,(d,e));\n";
+    std::fs::write(here.join("three.nwk"), trees).expect("written");
+    let line = ["compare", "three.nwk", "-o", "pairs.tsv", "--json"];
+    let found = json(&sidecore(here, &line));
+    let rows = serde_json::json!([[0, 2, 0], [2, 0, 2], [0, 2, 0]]);
+    assert_eq!(found["rf_matrix"], rows);
+    assert_eq!(
+        (&found["trees"], &found["topologies"]),
+        (&3.into(), &2.into())
+    );
+    assert!((found["rf_mean"].as_f64().expect("a mean") - 4.0 / 3.0).abs() < 1e-12);
+    let mean = found["rf_relative_mean"].as_f64().expect("a mean");
+    assert!((mean - 1.0 / 3.0).abs() < 1e-12);
+    let table = std::fs::read_to_string(here.join("pairs.tsv")).expect("a table");
+    let expected = "tree\tother\trf\trf_relative\n1\t2\t2\t0.500000\n\
+                    1\t3\t0\t0.000000\n2\t3\t2\t0.500000\n";
+    assert_eq!(table, expected);
+    let output = sidecore(here, &["compare", "three.nwk"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1.333333"), "{text}");
+    assert!(
+        text.lines()
+            .any(|line| line.split_whitespace().eq(["2", "2", "0", "2"])),
+        "{text}"
+    );
+    std::fs::write(here.join("one.nwk"), "((a,b),c,(d,e));").expect("written");
+    let output = sidecore(here, &["compare", "one.nwk"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("one.nwk has one tree"));
+}
+
+#[test]
 fn a_partition_file_is_the_sum_of_its_lines() {
     let folder = simulated("6");
     let here = folder.path();

@@ -1,4 +1,4 @@
-//! Distances of two trees.
+//! Distances of two trees, and of all pairs of a set of trees.
 //!
 //! Each branch splits the taxa in two; the Robinson-Foulds distance counts the splits that only one
 //! tree has, the branch score sums over all splits the squared difference of lengths.
@@ -19,9 +19,11 @@
 
 use crate::newick::Newick;
 pub use crate::splits::CompareError;
-use crate::splits::{self, Span, Taxa};
-use sidecore_terminal::Text;
-use std::collections::HashMap;
+use crate::splits::{self, Span, Split, Taxa};
+use sidecore_bare::width::ToU64;
+use sidecore_terminal::{Table, Text};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 /// Distances of two trees.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -75,12 +77,7 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
     let shared = |split: &&Span| is_inner(split) && there.contains_key(*split);
     let both = first.lengths.keys().filter(shared).count();
     let rf = count_a + count_b - 2 * both;
-    let all = count_a + count_b;
-    let rf_relative = if all == 0 {
-        0.0
-    } else {
-        rf as f64 / all as f64
-    };
+    let rf_relative = relative(rf, count_a + count_b);
     let branch_score = (first.has_lengths && second.has_lengths).then(|| {
         let mut rest = second.lengths;
         let mut squares: Vec<f64> = Vec::with_capacity(first.lengths.len() + rest.len());
@@ -99,6 +96,199 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
         rf_relative,
         branch_score,
     })
+}
+
+/// Errors that keep the trees of a set from being compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// Too few trees for a pair.
+    #[error("{trees} trees: two at least are compared with one another")]
+    Few {
+        /// The number.
+        trees: usize,
+    },
+    /// A tree of other taxa than the first's, or of too few.
+    #[error("tree {number}: {source}")]
+    Tree {
+        /// Its number, from 1.
+        number: usize,
+        /// The reason.
+        source: CompareError,
+    },
+    /// The splits and distances need more memory than is allowed.
+    #[error(
+        "the branches of {number} trees and the distances of all take more than {mib} MiB of \
+         memory, which is what is allowed: give --memory to allow more"
+    )]
+    Memory {
+        /// Trees up to the one that is too many.
+        number: usize,
+        /// The limit.
+        mib: u64,
+    },
+}
+
+/// Robinson-Foulds distances of all pairs of a set of trees.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct TreeSet {
+    /// Number of trees.
+    pub trees: usize,
+    /// Number of taxa.
+    pub taxa: usize,
+    /// Number of different topologies.
+    pub topologies: usize,
+    /// Mean of [`Distance::rf`] over all pairs.
+    pub rf_mean: f64,
+    /// Mean of [`Distance::rf_relative`] over all pairs.
+    pub rf_relative_mean: f64,
+    /// [`Distance::rf`] of each pair: a row and a column for each tree, in their order.
+    pub rf_matrix: Vec<Vec<usize>>,
+    /// Inner splits of each tree.
+    #[serde(skip)]
+    splits: Vec<usize>,
+}
+
+impl TreeSet {
+    /// [`Distance::rf_relative`] of a pair of trees, numbered from 0.
+    #[must_use]
+    pub fn rf_relative(&self, a: usize, b: usize) -> f64 {
+        relative(self.rf_matrix[a][b], self.splits[a] + self.splits[b])
+    }
+
+    /// A line for each pair, with tabs: the trees' numbers from 1, the distance, the relative one.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = "tree\tother\trf\trf_relative\n".to_owned();
+        for (a, row) in self.rf_matrix.iter().enumerate() {
+            for (b, rf) in row.iter().enumerate().skip(a + 1) {
+                let share = self.rf_relative(a, b);
+                text += &format!("{}\t{}\t{rf}\t{share:.6}\n", a + 1, b + 1);
+            }
+        }
+        text
+    }
+
+    /// The means for people, and the matrix of a small set.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        text.fact("trees", self.trees.to_string());
+        text.fact("taxa", self.taxa.to_string());
+        text.fact("different topologies", self.topologies.to_string());
+        text.fact("mean Robinson-Foulds", format!("{:.6}", self.rf_mean));
+        text.fact("mean relative", format!("{:.6}", self.rf_relative_mean));
+        if self.trees <= SHOWN_MAX {
+            let numbers: Vec<String> = (1..=self.trees).map(|number| number.to_string()).collect();
+            let heads = std::iter::once("tree").chain(numbers.iter().map(String::as_str));
+            let rows = numbers.iter().zip(&self.rf_matrix);
+            let rows = rows.map(|(number, row)| -> Vec<String> {
+                let cells = row.iter().map(usize::to_string);
+                std::iter::once(number.clone()).chain(cells).collect()
+            });
+            text.line("");
+            text.table(Table::of(&heads.collect::<Vec<_>>(), rows.collect()));
+        }
+        text
+    }
+}
+
+/// Trees whose matrix is shown to people.
+const SHOWN_MAX: usize = 50;
+
+/// Compares all pairs of trees of any shape with the same tips, with at most about `bytes_max`
+/// bytes of memory. Roots are ignored. Time: the pairs times the taxa.
+///
+/// # Errors
+/// [`SetError`].
+pub fn compare_all(trees: &[Newick], bytes_max: u64) -> Result<TreeSet, SetError> {
+    let count = trees.len();
+    let Some(first) = trees.first().filter(|_| count > 1) else {
+        return Err(SetError::Few { trees: count });
+    };
+    let taxa = Taxa::of(first).map_err(|source| SetError::Tree { number: 1, source })?;
+    let split_bytes = (taxa.len().div_ceil(64) * 8 + SPLIT_BYTES).to_u64();
+    let cells = count.to_u64().saturating_mul(count.to_u64());
+    // Each split once in all: equal splits have one number, so that pairs compare numbers alone.
+    let mut numbers: HashMap<Split, usize> = HashMap::new();
+    let mut sets: Vec<Vec<usize>> = Vec::with_capacity(count);
+    let mut kept = cells;
+    for (at, tree) in trees.iter().enumerate() {
+        let number = at + 1;
+        // The splits so far and the tree's own twice, while they are numbered.
+        let splits = (numbers.len() + 2 * tree.nodes().len()).to_u64();
+        kept = kept.saturating_add(tree.nodes().len().to_u64());
+        let need = splits.saturating_mul(split_bytes);
+        if need.saturating_add(kept.saturating_mul(NUMBER_BYTES)) > bytes_max {
+            let mib = bytes_max >> 20;
+            return Err(SetError::Memory { number, mib });
+        }
+        let check = taxa.check(tree);
+        check.map_err(|source| SetError::Tree { number, source })?;
+        let inner = splits::of(tree, &taxa).into_iter();
+        let inner = inner.filter(|split| !split.is_trivial(taxa.len()));
+        let mut own: Vec<usize> = inner
+            .map(|split| {
+                let next = numbers.len();
+                *numbers.entry(split).or_insert(next)
+            })
+            .collect();
+        own.sort_unstable();
+        // The two branches at a root of two are one split.
+        own.dedup();
+        sets.push(own);
+    }
+    let mut rf_matrix = vec![vec![0; count]; count];
+    let (mut sum, mut relative_sum) = (0.0, 0.0);
+    for (a, own) in sets.iter().enumerate() {
+        for (b, other) in sets[..a].iter().enumerate() {
+            let all = own.len() + other.len();
+            let rf = all - 2 * shared(own, other);
+            sum += rf as f64;
+            relative_sum += relative(rf, all);
+            rf_matrix[a][b] = rf;
+            rf_matrix[b][a] = rf;
+        }
+    }
+    let pairs = count as f64 * (count as f64 - 1.0) / 2.0;
+    Ok(TreeSet {
+        trees: count,
+        taxa: taxa.len(),
+        topologies: sets.iter().collect::<HashSet<_>>().len(),
+        rf_mean: sum / pairs,
+        rf_relative_mean: relative_sum / pairs,
+        rf_matrix,
+        splits: sets.iter().map(Vec::len).collect(),
+    })
+}
+
+/// Bytes of a split in a table besides its set of taxa, and of a number.
+const SPLIT_BYTES: usize = 96;
+const NUMBER_BYTES: u64 = 8;
+
+/// Numbers that both ascending lists have.
+fn shared(one: &[usize], other: &[usize]) -> usize {
+    let (mut a, mut b, mut both) = (0, 0, 0);
+    while let (Some(x), Some(y)) = (one.get(a), other.get(b)) {
+        match x.cmp(y) {
+            Ordering::Less => a += 1,
+            Ordering::Greater => b += 1,
+            Ordering::Equal => {
+                both += 1;
+                a += 1;
+                b += 1;
+            }
+        }
+    }
+    both
+}
+
+/// A distance as a share of the inner splits of both trees.
+fn relative(rf: usize, all: usize) -> f64 {
+    match all {
+        0 => 0.0,
+        all => rf as f64 / all as f64,
+    }
 }
 
 /// A tree's splits with their lengths; two branches of one split (at a root) are added.
@@ -148,6 +338,53 @@ mod tests {
             (star.rf, star.rf_relative, star.branch_score),
             (2, 1.0, None)
         );
+    }
+
+    #[test]
+    fn a_set_has_the_distances_of_its_pairs() {
+        let mut random = crate::random::Random::new(11);
+        let names: Vec<String> = (0..70).map(|k| format!("t{k}")).collect();
+        let mut texts: Vec<String> = (0..5)
+            .map(|_| crate::tree::random_tree(70, 0.1, &mut random).to_newick(&names))
+            .collect();
+        // A tree twice, and one without inner branches.
+        texts.push(texts[1].clone());
+        texts.push(format!("({});", names.join(",")));
+        let trees: Vec<Newick> = texts
+            .iter()
+            .map(|text| Newick::parse(text).unwrap())
+            .collect();
+        let found = compare_all(&trees, u64::MAX).unwrap();
+        assert_eq!((found.trees, found.taxa, found.topologies), (7, 70, 6));
+        let (mut sum, mut relative, mut lines) = (0, 0.0, 1);
+        for (a, one) in trees.iter().enumerate() {
+            for (b, other) in trees.iter().enumerate() {
+                let expected = compare(one, other).unwrap();
+                assert_eq!(found.rf_matrix[a][b], expected.rf, "{a} {b}");
+                assert_eq!(found.rf_relative(a, b), expected.rf_relative, "{a} {b}");
+                if a < b {
+                    sum += expected.rf;
+                    relative += expected.rf_relative;
+                    let line = format!("{}\t{}\t{}\t", a + 1, b + 1, expected.rf);
+                    assert!(found.table().lines().nth(lines).unwrap().starts_with(&line));
+                    lines += 1;
+                }
+            }
+        }
+        assert_eq!(found.table().lines().count(), lines);
+        assert!((found.rf_mean - sum as f64 / 21.0).abs() < 1e-9);
+        assert!((found.rf_relative_mean - relative / 21.0).abs() < 1e-12);
+        // A root of two branches is no split of its own.
+        let rooted = Newick::parse_file("((a,b),(c,(d,e))); ((a,b),c,(d,e));").unwrap();
+        assert_eq!(compare_all(&rooted, u64::MAX).unwrap().rf_matrix[0][1], 0);
+        let refused = |trees: &[Newick], most| compare_all(trees, most).unwrap_err();
+        assert_eq!(refused(&trees[..1], u64::MAX), SetError::Few { trees: 1 });
+        assert!(matches!(refused(&trees, 1 << 10), SetError::Memory { .. }));
+        let other = Newick::parse_file("(a,b,c,d); (a,b,c,x);").unwrap();
+        assert!(matches!(
+            refused(&other, u64::MAX),
+            SetError::Tree { number: 2, .. }
+        ));
     }
 
     #[test]
