@@ -6,6 +6,7 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::report::EvaluationReport;
+use sidecore_phylo::constraint::{terrace, with_characters};
 use sidecore_phylo::evaluation::{Evaluation, EvaluationOptions, Fit, evaluate, site_table};
 use sidecore_phylo::heterotachy::{self, ClassedEvaluation, ClassedModel};
 use sidecore_phylo::io::data::{classed_model, linkage};
@@ -58,6 +59,10 @@ pub(crate) struct Args {
     /// for each partition
     #[arg(long, value_name = "FILE")]
     tree_out: Option<PathBuf>,
+    /// Count the tree's terrace: the trees that no partition tells from it, since each lacks some
+    /// of the taxa; they tie where partitions have lengths of their own (--brlen unlinked)
+    #[arg(long)]
+    terrace: bool,
     /// Number of engines that share the loops; one for each core unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     engines: Option<u16>,
@@ -97,10 +102,21 @@ impl Args {
             sites,
             posteriors: self.tables.any(),
         };
+        let there: Vec<Vec<bool>> = parts
+            .iter()
+            .map(|part| with_characters(&part.patterns))
+            .collect();
         let mut evaluated = Vec::new();
         for tree in trees {
+            // Counted first: a tree without a terrace is refused before the work.
+            let terrace = match self.terrace {
+                true => Some(terrace(&tree, &there, CUTS_MAX).context("--terrace")?),
+                false => None,
+            };
             // Each on a likelihood of its own: parameters fitted to another tree do not affect it.
-            evaluated.push(evaluate(tree, names, parts.clone(), &options, &pool)?);
+            let mut one = evaluate(tree, names, parts.clone(), &options, &pool)?;
+            one.terrace = terrace;
+            evaluated.push(one);
         }
         self.write(&evaluated, &data.partitions.names)?;
         let wall_s = began.elapsed().as_secs_f64();
@@ -128,8 +144,12 @@ impl Args {
             trees.len()
         );
         ensure!(
-            self.brlen.is_none() && self.pmsf.is_none() && self.tables.site_rates.is_none(),
-            "+H: --brlen, --pmsf, --pmsf-tree and --site-rates do not go with classes of lengths"
+            self.brlen.is_none()
+                && self.pmsf.is_none()
+                && self.tables.site_rates.is_none()
+                && !self.terrace,
+            "+H: --brlen, --pmsf, --pmsf-tree, --site-rates and --terrace do not go with classes \
+             of lengths"
         );
         let fit = (self.opt, self.epsilon);
         let found = heterotachy::evaluate(&trees, names, &patterns, model, fit, pool)?;
@@ -170,6 +190,9 @@ fn write(path: &Option<PathBuf>, text: impl FnOnce() -> String) -> Result<()> {
     let path: Option<&Path> = path.as_deref();
     path.map_or(Ok(()), |path| output::file(path, &text()))
 }
+
+/// Cuts that the count of a terrace tries: some seconds.
+const CUTS_MAX: u64 = 1_000_000;
 
 #[derive(serde::Serialize)]
 struct ClassesJson {

@@ -165,6 +165,45 @@ fn partitions_are_merged() {
     assert_eq!(json(here, apart)["subsets"].as_array().unwrap().len(), 3);
 }
 
+/// A third of the 105 trees of six taxa have the one quartet that a partition sees.
+#[test]
+fn a_terrace_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let rows = [
+        "a ACGTACGT",
+        "b ACGA----",
+        "c CCTT----",
+        "d CCTA----",
+        "e ----AGGT",
+        "f ----ACCT",
+    ];
+    std::fs::write(here.join("t.phy"), format!("6 8\n{}\n", rows.join("\n"))).unwrap();
+    let tree = "((a:0.1,b:0.1):0.1,(c:0.1,d:0.1):0.1,(e:0.1,f:0.1):0.1);";
+    std::fs::write(here.join("t.nwk"), tree).unwrap();
+    std::fs::write(here.join("t.parts"), "JC, one = 1-4\nJC, two = 5-8\n").unwrap();
+    let line = "evaluate --msa t.phy --tree t.nwk --model t.parts --terrace";
+    let found = json(here, line);
+    let terrace = &found["trees"][0]["terrace"];
+    assert_eq!(terrace["trees"], 35, "{found}");
+    assert_eq!(terrace["is_exact"], true);
+    assert!((terrace["trees_log10"].as_f64().unwrap() - 35_f64.log10()).abs() < 1e-9);
+    let text = String::from_utf8_lossy(&sidecore(here, line).stdout).into_owned();
+    assert!(text.contains("35 trees"), "{text}");
+    let whole = json(
+        here,
+        "evaluate --msa t.phy --tree t.nwk --model JC --terrace",
+    );
+    assert_eq!(whole["trees"][0]["terrace"]["trees"], 1, "{whole}");
+    // Without a taxon that both have there is no root to count from.
+    let apart = std::fs::read_to_string(here.join("t.phy")).unwrap();
+    let apart = apart.replace("ACGTACGT", "ACGT----");
+    std::fs::write(here.join("t.phy"), apart).unwrap();
+    let output = sidecore(here, line);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("in every partition"));
+}
+
 /// Partitions have rates of their own in each command that fits them, as in `evaluate`.
 #[test]
 fn partitions_are_scaled_in_every_command() {

@@ -1,10 +1,18 @@
-//! Constraints: splits that every tree of a search must have.
+//! Constraints: splits that every tree of a search must have; and the terrace of a tree.
 //!
 //! A constraint is a tree of any shape over some of the taxa. A tree obeys it when, for each of the
 //! constraint's splits, some branch has all taxa of the one side on its one side and all of the
 //! other on its other; taxa that the constraint does not name may be anywhere.
 //! Must stay true: where a tree obeys, every place that is allowed for a subtree gives a tree that
 //! obeys; and a place that gives one is allowed.
+//!
+//! A partition sees only the subtree of the taxa that have characters in it. Trees with the same
+//! such subtrees for all partitions have one likelihood where each partition has lengths of its
+//! own. Their number is counted by a recursion over the branches at a root, which is a taxon that
+//! all partitions have.
+//! Sources: Sanderson, McMahon and Steel, "Terraces in phylogenetic tree space", Science 333
+//! (2011), 448-450; Constantinescu and Sankoff, "An efficient algorithm for supertrees", Journal of
+//! Classification 12 (1995), 101-112, for the recursion.
 //!
 //! ```
 //! use sidecore_phylo::constraint::Constraint;
@@ -21,11 +29,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::msa::Patterns;
 use crate::newick::Newick;
 use crate::parsimony::Places;
 use crate::random::Random;
+use crate::taxa::TaxonSet;
 use crate::tree::{EdgeId, HalfId, LENGTH_DEFAULT, Tree, TreeError};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The splits that a tree must have.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -300,3 +310,291 @@ pub fn random_tree(taxa: usize, constraint: &Constraint, random: &mut Random) ->
     }
     tree
 }
+
+/// Errors that keep a terrace from being counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TerraceError {
+    /// No taxon is in all partitions.
+    #[error("a terrace needs a taxon with characters in every partition, and there is none")]
+    NoReference,
+    /// The tree has a node of more than three branches.
+    #[error("a terrace is of a binary tree, and this one has a node of more than three branches")]
+    Polytomy,
+}
+
+/// The trees that the partitions' subtrees do not tell from a tree.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Terrace {
+    /// Number of them, with the tree itself; none from 2^128 on.
+    pub trees: Option<u128>,
+    /// Its decimal logarithm.
+    pub trees_log10: f64,
+    /// False if the count ended at its bound: there are at least as many.
+    pub is_exact: bool,
+}
+
+/// For each taxon, true if a partition has a character of it.
+#[must_use]
+pub fn with_characters(part: &Patterns) -> Vec<bool> {
+    let unknown = part.alphabet().unknown();
+    let has = |taxon| part.codes(taxon).iter().any(|&code| code != unknown);
+    (0..part.taxa()).map(has).collect()
+}
+
+/// Counts the terrace of a tree; `parts` has for each partition the taxa that it has. At most
+/// `cuts_max` cuts of sets of taxa in two are tried, each in time of the taxa and partitions.
+///
+/// # Errors
+/// [`TerraceError`].
+pub fn terrace(tree: &Tree, parts: &[Vec<bool>], cuts_max: u64) -> Result<Terrace, TerraceError> {
+    if tree.edges().any(|edge| tree.is_joint(edge)) {
+        return Err(TerraceError::Polytomy);
+    }
+    let is_everywhere = |taxon: &usize| parts.iter().all(|own| own[*taxon]);
+    let reference = (0..tree.taxa()).find(is_everywhere);
+    let reference = reference.ok_or(TerraceError::NoReference)?;
+    let of = |own: &Vec<bool>| Triple::of(tree, HalfId::new(reference), own);
+    let mut triples: Vec<Triple> = parts.iter().flat_map(of).collect();
+    triples.sort_unstable();
+    triples.dedup();
+    let mut counter = Counter {
+        room: tree.taxa(),
+        cuts_left: cuts_max,
+        is_exact: true,
+        known: HashMap::new(),
+    };
+    let found = counter.count(tree.taxa() - 1, triples, 0);
+    // The tree itself is one of them, however early the count ended.
+    let found = if found.is_zero() { Count::ONE } else { found };
+    Ok(Terrace {
+        trees: found.exact,
+        trees_log10: found.log10,
+        is_exact: counter.is_exact,
+    })
+}
+
+/// Of three taxa the two whose last common ancestor is below the one that all three have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Triple {
+    pair: [usize; 2],
+    other: usize,
+}
+
+impl Triple {
+    /// One for each inner branch of the subtree of the taxa that are there; together they define
+    /// it, rooted at a tip.
+    fn of(tree: &Tree, root: HalfId, is_there: &[bool]) -> Vec<Self> {
+        let mut found = Vec::new();
+        // Two taxa below each node of the subtree, of either side of it; of a tip one, twice.
+        let mut below: Vec<Option<[usize; 2]>> = vec![None; tree.halves()];
+        for half in tree.post_order(tree.back(root), |_| true) {
+            let children = tree.others(half).map(|other| {
+                let child = tree.back(other);
+                match tree.is_tip(child) {
+                    true => is_there[child.index()].then(|| [child.index(); 2]),
+                    false => below[child.index()],
+                }
+            });
+            below[half.index()] = match children {
+                [Some(one), Some(two)] => {
+                    for (pair, sibling) in [(one, two), (two, one)] {
+                        if pair[0] != pair[1] {
+                            let other = sibling[0];
+                            found.push(Self { pair, other });
+                        }
+                    }
+                    Some([one[0], two[0]])
+                }
+                [one, two] => one.or(two),
+            };
+        }
+        found
+    }
+
+    fn taxa(self) -> [usize; 3] {
+        [self.pair[0], self.pair[1], self.other]
+    }
+
+    fn is_within(self, set: &TaxonSet) -> bool {
+        self.taxa().iter().all(|&taxon| set.has(taxon))
+    }
+}
+
+/// A number of trees.
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    exact: Option<u128>,
+    log10: f64,
+}
+
+impl Count {
+    const ZERO: Self = Self {
+        exact: Some(0),
+        log10: f64::NEG_INFINITY,
+    };
+    const ONE: Self = Self {
+        exact: Some(1),
+        log10: 0.0,
+    };
+
+    fn is_zero(self) -> bool {
+        self.exact == Some(0)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        if self.is_zero() || other.is_zero() {
+            return if self.is_zero() { other } else { self };
+        }
+        let [least, most] = [self.log10.min(other.log10), self.log10.max(other.log10)];
+        let both = self.exact.zip(other.exact);
+        Self {
+            exact: both.and_then(|(a, b)| a.checked_add(b)),
+            log10: most + libm::log10(1.0 + libm::pow(10.0, least - most)),
+        }
+    }
+
+    fn times(self, other: Self) -> Self {
+        if self.is_zero() || other.is_zero() {
+            return Self::ZERO;
+        }
+        let both = self.exact.zip(other.exact);
+        Self {
+            exact: both.and_then(|(a, b)| a.checked_mul(b)),
+            log10: self.log10 + other.log10,
+        }
+    }
+
+    /// Ways to grow a rooted tree from `before` taxa to `after`: each on a branch, or on the root.
+    fn of_free_taxa(before: usize, after: usize) -> Self {
+        let branches = (before.max(1)..after).map(|taxa| 2 * taxa - 1);
+        let counts = branches.map(|branches| Self {
+            exact: u128::try_from(branches).ok(),
+            log10: libm::log10(branches as f64),
+        });
+        counts.fold(Self::ONE, Self::times)
+    }
+}
+
+/// A count in progress.
+struct Counter {
+    room: usize,
+    cuts_left: u64,
+    is_exact: bool,
+    /// Counts of sets without free taxa.
+    known: HashMap<TaxonSet, Count>,
+}
+
+impl Counter {
+    /// Rooted trees of `size` taxa that have all the triples, which are of these taxa.
+    fn count(&mut self, size: usize, mut triples: Vec<Triple>, depth: usize) -> Count {
+        // A taxon without a triple may be anywhere.
+        let mut taxa = self.bound(&triples);
+        let free = Count::of_free_taxa(taxa.len(), size);
+        let first = taxa.clone();
+        let mut product = Count::ONE;
+        // Of two parts only the smaller is a call, so that calls do not nest deeply.
+        while !triples.is_empty() && !product.is_zero() {
+            if let Some(&known) = self.known.get(&taxa) {
+                product = product.times(known);
+                break;
+            }
+            let mut parts = self.parts(&taxa, &triples);
+            match parts.len() {
+                1 => product = Count::ZERO,
+                2 => {
+                    parts.sort_by_key(TaxonSet::len);
+                    let [smaller, larger] = [0, 1].map(|at| within(&triples, &parts[at]));
+                    let count = self.count(parts[0].len(), smaller, depth);
+                    taxa = self.bound(&larger);
+                    let free = Count::of_free_taxa(taxa.len(), parts[1].len());
+                    product = product.times(count).times(free);
+                    triples = larger;
+                }
+                _ => {
+                    product = product.times(self.cuts(&taxa, &parts, &triples, depth));
+                    break;
+                }
+            }
+        }
+        self.known.insert(first, product);
+        free.times(product)
+    }
+
+    /// The sum over all ways to put the parts on the two sides of the root.
+    fn cuts(
+        &mut self,
+        taxa: &TaxonSet,
+        parts: &[TaxonSet],
+        triples: &[Triple],
+        depth: usize,
+    ) -> Count {
+        let mut sum = Count::ZERO;
+        // More than 63 parts have more cuts than are ever tried.
+        let moved = &parts[1..parts.len().min(64)];
+        for cut in 1..1_u64 << moved.len() {
+            if self.cuts_left == 0 || depth == DEPTH_MAX {
+                self.is_exact = false;
+                break;
+            }
+            self.cuts_left -= 1;
+            let mut side = TaxonSet::empty(self.room);
+            let members = moved
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| cut >> at & 1 == 1);
+            members.for_each(|(_, part)| side.add(part));
+            let rest = taxa.without(&side);
+            let count = self.count(side.len(), within(triples, &side), depth + 1);
+            if !count.is_zero() {
+                let other = self.count(rest.len(), within(triples, &rest), depth + 1);
+                sum = sum.plus(count.times(other));
+            }
+        }
+        if moved.len() + 1 < parts.len() {
+            self.is_exact = false;
+        }
+        sum
+    }
+
+    /// The taxa of triples.
+    fn bound(&self, triples: &[Triple]) -> TaxonSet {
+        let mut set = TaxonSet::empty(self.room);
+        let taxa = triples.iter().flat_map(|triple| triple.taxa());
+        taxa.for_each(|taxon| set.insert(taxon));
+        set
+    }
+
+    /// The finest parts of a set that leave each triple's pair together: the root cannot part them.
+    fn parts(&self, taxa: &TaxonSet, triples: &[Triple]) -> Vec<TaxonSet> {
+        let mut leaders: Vec<usize> = (0..self.room).collect();
+        for triple in triples {
+            let [a, b] = triple.pair.map(|taxon| leader(&mut leaders, taxon));
+            leaders[a.max(b)] = a.min(b);
+        }
+        let mut parts: BTreeMap<usize, TaxonSet> = BTreeMap::new();
+        for taxon in taxa.taxa() {
+            let part = parts.entry(leader(&mut leaders, taxon));
+            part.or_insert_with(|| TaxonSet::empty(self.room))
+                .insert(taxon);
+        }
+        parts.into_values().collect()
+    }
+}
+
+/// The taxon that stands for a taxon's part.
+fn leader(leaders: &mut [usize], mut taxon: usize) -> usize {
+    while leaders[taxon] != taxon {
+        leaders[taxon] = leaders[leaders[taxon]];
+        taxon = leaders[taxon];
+    }
+    taxon
+}
+
+fn within(triples: &[Triple], set: &TaxonSet) -> Vec<Triple> {
+    let own = triples.iter().filter(|triple| triple.is_within(set));
+    own.copied().collect()
+}
+
+/// Cuts within cuts: a bound on the depth of calls.
+const DEPTH_MAX: usize = 200;

@@ -1,5 +1,6 @@
 //! The likelihood of one tree, with what is reported of it.
 
+use crate::constraint::Terrace;
 use crate::likelihood::{
     Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions, Posteriors,
 };
@@ -66,6 +67,9 @@ pub struct Evaluation {
     /// The tree in Newick; of unlinked lengths one with each partition's.
     #[serde(skip)]
     pub newicks: Vec<String>,
+    /// The tree's terrace, if it was counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terrace: Option<Terrace>,
     /// Each column's log-likelihood, if wanted.
     #[serde(skip)]
     pub sites: Vec<f64>,
@@ -275,6 +279,7 @@ pub fn evaluate(
         tree_length: tree.total_length(),
         models: parts.iter().map(Part::model_text).collect(),
         scales: parts.iter().map(Part::scale).collect(),
+        terrace: None,
         sites,
         posteriors,
     })

@@ -2,6 +2,7 @@
 
 use super::genes::GeneRow;
 use super::plan::{Kind, Ledger};
+use crate::constraint::Terrace;
 use crate::evaluation::Evaluation;
 use crate::io::data::Data;
 use crate::msa::Findings;
@@ -211,7 +212,19 @@ impl EvaluationReport {
             format!("{taxa} taxa, {sites} sites, {patterns} patterns"),
         );
         text.fact("tree length", format!("{:.6}", self.tree_length));
+        if let Some(terrace) = self.trees[self.best_tree - 1].terrace {
+            text.fact("terrace", trees_of(terrace));
+        }
         text
+    }
+}
+
+fn trees_of(terrace: Terrace) -> String {
+    let least = if terrace.is_exact { "" } else { "at least " };
+    match terrace.trees {
+        Some(1) if terrace.is_exact => "1 tree".to_owned(),
+        Some(trees) => format!("{least}{trees} trees"),
+        None => format!("{least}10^{:.3} trees", terrace.trees_log10),
     }
 }
 

@@ -324,3 +324,120 @@ fn a_saved_state_has_the_names_that_its_version_began_with() {
     assert!(saved["seconds"].is_array() && saved.get("runner_up").is_none());
     assert_eq!(serde_json::from_value::<State>(saved).unwrap(), state);
 }
+
+mod terraces {
+    use crate::constraint::{TerraceError, terrace};
+    use crate::random::Random;
+    use crate::tree::{EdgeId, HalfId, Tree, random_tree};
+
+    /// All binary trees of some taxa.
+    fn all_trees(taxa: usize) -> Vec<Tree> {
+        let mut trees = vec![Tree::star(taxa, [0, 1, 2], 0.1)];
+        for tip in 3..taxa {
+            let grown = trees.iter().flat_map(|tree| {
+                (0..2 * tip - 3).map(move |edge| {
+                    let mut tree = tree.clone();
+                    tree.insert_tip(tip, tip, EdgeId::new(edge));
+                    tree
+                })
+            });
+            trees = grown.collect();
+        }
+        trees
+    }
+
+    /// Branches between all tips.
+    fn distances(tree: &Tree) -> Vec<Vec<usize>> {
+        let from = |tip: usize| {
+            let mut found = vec![0; tree.taxa()];
+            let mut path = vec![(HalfId::new(tip), 1)];
+            while let Some((half, steps)) = path.pop() {
+                let back = tree.back(half);
+                match tree.is_tip(back) {
+                    true => found[back.index()] = steps,
+                    false => path.extend(tree.others(back).map(|other| (other, steps + 1))),
+                }
+            }
+            found
+        };
+        (0..tree.taxa()).map(from).collect()
+    }
+
+    /// True if the trees have the same subtree of these taxa: all of its quartets.
+    fn are_alike(one: &[Vec<usize>], other: &[Vec<usize>], taxa: &[usize]) -> bool {
+        let pairing = |far: &[Vec<usize>], [a, b, c, d]: [usize; 4]| {
+            let sums = [
+                far[a][b] + far[c][d],
+                far[a][c] + far[b][d],
+                far[a][d] + far[b][c],
+            ];
+            (0..3).min_by_key(|&way| sums[way])
+        };
+        (0..taxa.len()).all(|d| {
+            (0..d).all(|c| {
+                (0..c).all(|b| {
+                    (0..b).all(|a| {
+                        let four = [a, b, c, d].map(|at| taxa[at]);
+                        pairing(one, four) == pairing(other, four)
+                    })
+                })
+            })
+        })
+    }
+
+    #[test]
+    fn a_terrace_has_the_trees_that_a_list_of_all_has() {
+        let all = all_trees(7);
+        assert_eq!(all.len(), 945);
+        let far: Vec<_> = all.iter().map(distances).collect();
+        let mut random = Random::new(3);
+        let mut sizes = Vec::new();
+        for round in 0..60 {
+            let at = random.index(all.len());
+            let reference = random.index(7);
+            let mut part = || -> Vec<bool> {
+                let is_there = |taxon| taxon == reference || random.index(10) < 5 + round % 5;
+                (0..7).map(is_there).collect()
+            };
+            let parts: Vec<Vec<bool>> = (0..1 + round % 4).map(|_| part()).collect();
+            let lists: Vec<Vec<usize>> = parts
+                .iter()
+                .map(|own| (0..7).filter(|&taxon| own[taxon]).collect())
+                .collect();
+            let is_on =
+                |other: &&Vec<Vec<usize>>| lists.iter().all(|own| are_alike(&far[at], other, own));
+            let expected = far.iter().filter(is_on).count();
+            let found = terrace(&all[at], &parts, u64::MAX).unwrap();
+            assert_eq!(found.trees, u128::try_from(expected).ok(), "{parts:?}");
+            assert!((found.trees_log10 - libm::log10(expected as f64)).abs() < 1e-9);
+            assert!(found.is_exact);
+            sizes.push(expected);
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        assert!(sizes.len() > 5 && sizes[0] == 1, "{sizes:?}");
+    }
+
+    #[test]
+    fn a_terrace_has_a_bound() {
+        let tree = random_tree(50, 0.1, &mut Random::new(1));
+        let part = |has: fn(usize) -> bool| -> Vec<bool> { (0..50).map(has).collect() };
+        // Two taxa next to the reference say nothing: all trees of 50 taxa.
+        let found = terrace(&tree, &[part(|taxon| taxon < 3)], 1).unwrap();
+        let expected: f64 = (1..=95).step_by(2).map(|k| f64::from(k).log10()).sum();
+        assert!(found.trees.is_none() && found.is_exact);
+        assert!((found.trees_log10 - expected).abs() < 1e-9);
+        let whole = terrace(&tree, &[part(|_| true), part(|taxon| taxon < 9)], 0).unwrap();
+        assert_eq!((whole.trees, whole.is_exact), (Some(1), true));
+        let halves = [
+            part(|taxon| taxon % 2 == 0),
+            part(|taxon| taxon % 2 == 1 || taxon == 0),
+        ];
+        let few = terrace(&tree, &halves, 10).unwrap();
+        assert!(!few.is_exact && few.trees_log10 >= 0.0);
+        let more = terrace(&tree, &halves, 1000).unwrap();
+        assert!(more.trees_log10 >= few.trees_log10);
+        let apart = [part(|taxon| taxon < 25), part(|taxon| taxon >= 25)];
+        assert_eq!(terrace(&tree, &apart, 1), Err(TerraceError::NoReference));
+    }
+}
