@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use sidecore_offload::Pool;
 use sidecore_phylo::io::data::parts_to_model;
-use sidecore_phylo::msa::{Alignment, Alphabet, Patterns};
+use sidecore_phylo::msa::{Alignment, Alphabet, GeneticCode, Patterns};
 use sidecore_phylo::selection::partitions::{Merge, Relaxed, Step, select_partitions};
 use sidecore_phylo::selection::{self, Criterion, Fit, SelectionReport, select};
 use sidecore_phylo::tree::Tree;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Models are fitted on one fixed tree, by parsimony unless given. Those that cannot win are not \
-fitted: special cases of a model whose likelihood is too low already (DNA); protein matrices that \
+fitted: special cases of a model whose likelihood is too low already; protein matrices that \
 are far behind with all else as fitted for another; more free rates than gain. Exit status: 0 \
 done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
@@ -28,13 +28,19 @@ pub(crate) struct Args {
     msa: PathBuf,
     /// Kind of data
     #[arg(long, default_value = "auto", value_parser = named([
-        ("auto", "By the alignment's characters", Kind::None),
-        ("dna", "Nucleotides", Some(Alphabet::Dna)),
-        ("protein", "Amino acids", Some(Alphabet::Protein)),
+        ("auto", "By the alignment's characters", Kind::Auto),
+        ("dna", "Nucleotides", Kind::Dna),
+        ("protein", "Amino acids", Kind::Protein),
+        ("binary", "Two states, 0 and 1", Kind::Binary),
+        ("multistate", "States 0 to 9, then A to Z, as of morphology", Kind::Multistate),
+        ("codon", "Codons, three columns each", Kind::Codon),
     ]))]
     data: Kind,
+    /// Genetic code of codons, as NCBI numbers them
+    #[arg(long, value_name = "N", default_value = "1", value_parser = code)]
+    code: GeneticCode,
     /// File of partitions (RAxML's lines or NEXUS sets): a model for each; of their models only
-    /// whether they are for DNA or protein is looked at
+    /// the kind of data is looked at
     #[arg(long, value_name = "FILE")]
     partitions: Option<PathBuf>,
     /// Merge partitions as long as that scores better; greedy unless a scheme is named
@@ -118,8 +124,21 @@ fn percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "not a percentage above 0, up to 100".to_owned())
 }
 
-/// A kind of data; none for the one that the alignment's characters speak for.
-type Kind = Option<Alphabet>;
+/// A kind of data.
+#[derive(Clone, Copy)]
+enum Kind {
+    Auto,
+    Dna,
+    Protein,
+    Binary,
+    Multistate,
+    Codon,
+}
+
+fn code(text: &str) -> Result<GeneticCode, String> {
+    let code = text.parse().ok().and_then(GeneticCode::new);
+    code.ok_or_else(|| "1 to 6, 9 to 16 or 21 to 25".to_owned())
+}
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
@@ -161,7 +180,17 @@ impl Args {
         options: &selection::Options,
         pool: &Pool,
     ) -> Result<Outcome> {
-        let alphabet = self.data.unwrap_or_else(|| alignment.likely_alphabet());
+        let alphabet = match self.data {
+            Kind::Auto => selection::likely_alphabet(alignment),
+            Kind::Dna => Alphabet::Dna,
+            Kind::Protein => Alphabet::Protein,
+            Kind::Binary => Alphabet::Binary,
+            Kind::Multistate => {
+                let states = alignment.multistates();
+                Alphabet::Multistate(states.context("a character is no state of multistate data")?)
+            }
+            Kind::Codon => Alphabet::Codon(self.code),
+        };
         let patterns = Patterns::new(alignment, alphabet);
         let patterns = patterns.with_context(|| self.msa.display().to_string())?;
         common::reader().findings(&self.msa, alignment, [&patterns]);

@@ -165,6 +165,40 @@ fn partitions_are_merged() {
     assert_eq!(json(here, apart)["subsets"].as_array().unwrap().len(), 3);
 }
 
+/// Data of other kinds: by the characters, by an option, and by the lines of a file.
+#[test]
+fn models_of_other_data_are_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for (model, seed, file) in [("BIN+FU{0.8/0.2}", 3, "b.phy"), ("GY{0.2/4}", 4, "c.phy")] {
+        let line = format!("simulate --taxa 6 --sites 90 --model {model} --seed {seed} -o {file}");
+        assert!(sidecore(here, &line).status.success(), "{line}");
+    }
+    let best = |found: &Value| found["best"].as_str().unwrap().to_owned();
+    let found = json(here, "models --msa b.phy --free-rates-max 0 -o b.best");
+    assert!(best(&found).starts_with("BIN+F"), "{found}");
+    let fitted = json(
+        here,
+        "search --msa b.phy --model b.best --starts 1 --prefix b --engines 1",
+    );
+    assert!(fitted["best_lnl"].as_f64().unwrap() < 0.0);
+    let line = "models --msa c.phy --data codon --code 11 --free-rates-max 0";
+    let found = json(here, line);
+    assert!(best(&found).contains("+CODE{11}"), "{found}");
+    std::fs::write(here.join("m.parts"), "MK, one = 1-45\nBIN, two = 46-90\n").unwrap();
+    let found = json(
+        here,
+        "models --msa b.phy --partitions m.parts --free-rates-max 0",
+    );
+    let model = |at: usize| found["subsets"][at]["model"].as_str().unwrap().to_owned();
+    assert!(
+        model(0).starts_with("MULTI2_") && model(1).starts_with("BIN"),
+        "{found}"
+    );
+    let output = sidecore(here, "models --msa c.phy --data codon --code 7");
+    assert_eq!(output.status.code(), Some(2));
+}
+
 /// A third of the 105 trees of six taxa have the one quartet that a partition sees.
 #[test]
 fn a_terrace_is_counted() {

@@ -4,10 +4,12 @@ use crate::alignment::Alignment;
 use crate::interrupt::{Stoppable, interruptible};
 use crate::parts::{self, PhyloError, choose, refuse};
 use pyo3::prelude::*;
-use sidecore_phylo::msa::{Alphabet, Patterns};
+use sidecore_phylo::msa::{Alphabet, GeneticCode, Patterns};
 use sidecore_phylo::parsimony::parsimony_tree;
 use sidecore_phylo::random::Random;
-use sidecore_phylo::selection::{Criterion, Fit, Options, Selection, SelectionError, select};
+use sidecore_phylo::selection::{
+    Criterion, Fit, Options, Selection, SelectionError, likely_alphabet, select,
+};
 
 /// A model that was fitted, and its scores: the least is the best.
 #[pyclass(frozen, module = "sidecore_phylo")]
@@ -54,7 +56,7 @@ impl From<&Fit> for ModelFit {
 #[pyfunction]
 #[pyo3(signature = (
     alignment, *, data="auto", criterion="bic", free_rates_max=8, classes_max=0, tree=None, seed=1,
-    engines=None
+    engines=None, code=1
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords, in Python")]
 pub(crate) fn models(
@@ -67,11 +69,19 @@ pub(crate) fn models(
     tree: Option<&str>,
     seed: u64,
     engines: Option<usize>,
+    code: u8,
 ) -> PyResult<Vec<ModelFit>> {
+    // What is no state is refused where the patterns are made.
+    let states = alignment.inner.multistates().unwrap_or(2);
+    let code = GeneticCode::new(code)
+        .ok_or_else(|| PhyloError::new_err(format!("code={code}: 1 to 6, 9 to 16 or 21 to 25")))?;
     let alphabets = [
-        ("auto", alignment.inner.likely_alphabet()),
+        ("auto", likely_alphabet(&alignment.inner)),
         ("dna", Alphabet::Dna),
         ("protein", Alphabet::Protein),
+        ("binary", Alphabet::Binary),
+        ("multistate", Alphabet::Multistate(states)),
+        ("codon", Alphabet::Codon(code)),
     ];
     let criteria = [
         ("bic", Criterion::Bic),

@@ -157,16 +157,17 @@ def search(
 def models(
     alignment: Alignment,
     *,
-    data: Literal["auto", "dna", "protein"] = "auto",
+    data: Literal["auto", "dna", "protein", "binary", "multistate", "codon"] = "auto",
     criterion: Literal["bic", "aicc", "aic"] = "bic",
     free_rates_max: int = 8,
     classes_max: int = 0,
     tree: str | None = None,
     seed: int = 1,
     engines: int | None = None,
+    code: int = 1,
 ) -> list[ModelFit]:
     """Fits models on `tree`, or on one by parsimony, and returns those that were fitted, the best first. Others cannot
-    win. Other threads run meanwhile; Ctrl-C ends it."""
+    win. `code` is the genetic code of codons, as NCBI numbers them. Other threads run meanwhile; Ctrl-C ends it."""
 
 def draw(
     tree: str,

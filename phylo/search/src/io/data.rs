@@ -17,6 +17,7 @@ use crate::likelihood::{Lengths, PartOptions};
 use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName, with_states};
 use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns};
 use crate::profiles;
+use crate::selection::likely_alphabet;
 use crate::selection::partitions::Part;
 use sidecore_bare::width::ToU64;
 use std::fmt::Display;
@@ -262,8 +263,11 @@ pub fn parts_to_model(
     for line in lines {
         let place = format!("{file}: {}", line.name);
         let alphabet = match is_auto(&line.model) {
-            true => alignment.likely_alphabet(),
-            false => model_name(&line.model).at(&place)?.alphabet(),
+            true => likely_alphabet(alignment),
+            false => {
+                let text = with_states(&line.model, || alignment.multistates());
+                model_name(&text).at(&place)?.alphabet()
+            }
         };
         patterns.push(Patterns::of_sites(alignment, alphabet, line.sites.clone()).at(place)?);
         parts.push(Part {

@@ -3,7 +3,7 @@
 //! Must stay true: names are tried with the parser, so that the list always matches the parser.
 
 use crate::model::{ExchangeName, FrequencyName, ModelName};
-use crate::msa::Alphabet;
+use crate::msa::{Alignment, Alphabet, Patterns};
 
 /// Names of the matrices to choose from for one kind of data: those of this list that
 /// [`ModelName::parse`] knows. For DNA the most general first.
@@ -15,6 +15,22 @@ pub fn matrices(alphabet: Alphabet) -> Vec<&'static str> {
     };
     let known = |name: &&&str| parse(name).is_some_and(|name| name.alphabet() == alphabet);
     names.iter().filter(known).copied().collect()
+}
+
+/// The kind of an alignment's data by its characters: binary or multistate where all are digits.
+#[must_use]
+pub fn likely_alphabet(alignment: &Alignment) -> Alphabet {
+    let has_digit = |taxon| alignment.row(taxon).iter().any(u8::is_ascii_digit);
+    let has_digit = (0..alignment.names().len()).any(has_digit);
+    // Letters are later states: with one of them there are more than ten.
+    match alignment
+        .multistates()
+        .filter(|&states| has_digit && states <= 10)
+    {
+        Some(2) => Alphabet::Binary,
+        Some(states) => Alphabet::Multistate(states),
+        None => alignment.likely_alphabet(),
+    }
 }
 
 /// Parses a name that needs no file.
@@ -36,6 +52,8 @@ pub(super) enum Rates {
 impl Rates {
     /// General ones before their special cases.
     pub(super) const USUAL: [Self; 4] = [Self::Both, Self::Gamma, Self::Invariant, Self::Equal];
+    /// Those without invariable sites.
+    const VARIABLE: [Self; 2] = [Self::Gamma, Self::Equal];
 
     fn is_within(self, other: Self) -> bool {
         match (self, other) {
@@ -69,6 +87,14 @@ pub(super) struct Candidate {
     /// True if frequencies are counted.
     counted: bool,
     pub(super) rates: Rates,
+    /// What stands behind the rates: the correction for ascertainment, or nothing.
+    tail: &'static str,
+    /// Rates to try before free ones.
+    usual: &'static [Rates],
+    /// Other heads whose parameters can make them equal to this one, besides those by classes.
+    wider: Vec<String>,
+    /// True if candidates of this kind are special cases of one another; protein matrices are not.
+    is_nested: bool,
 }
 
 impl Candidate {
@@ -81,7 +107,7 @@ impl Candidate {
 
     /// The name as users write it.
     pub(super) fn text(&self) -> String {
-        format!("{}{}", self.head, self.rates.text())
+        format!("{}{}{}", self.head, self.rates.text(), self.tail)
     }
 
     pub(super) fn name(&self) -> ModelName {
@@ -118,7 +144,17 @@ impl Candidate {
 
     /// True if candidates of this kind are special cases of one another.
     pub(super) fn is_nested(&self) -> bool {
-        self.classes.is_some()
+        self.is_nested
+    }
+
+    /// Rates to try before free ones, general ones before their special cases.
+    pub(super) fn usual_rates(&self) -> &'static [Rates] {
+        self.usual
+    }
+
+    /// True if its likelihood is that of sites that vary: no other's can be compared with it.
+    pub(super) fn is_corrected(&self) -> bool {
+        !self.tail.is_empty()
     }
 
     /// True if the other candidate's parameters can make it equal to this one.
@@ -129,7 +165,7 @@ impl Candidate {
                 let alike = |a: usize, b: usize| more[a] != more[b] || own[a] == own[b];
                 self.counted == other.counted && (0..6).all(|a| (0..a).all(|b| alike(a, b)))
             }
-            _ => self.head == other.head,
+            _ => self.head == other.head || self.wider.contains(&other.head),
         };
         matrix && self.rates.is_within(other.rates)
     }
@@ -159,6 +195,54 @@ impl Candidate {
     }
 }
 
+/// The candidates for some patterns, with equal rates; the general first.
+pub(super) fn of(patterns: &Patterns) -> Vec<Candidate> {
+    let alphabet = patterns.alphabet();
+    // Each head, and the one that it is a special case of.
+    let heads: Vec<(String, Option<String>)> = match alphabet {
+        Alphabet::Binary => BINARY.map(|head| (head.to_owned(), None)).into(),
+        Alphabet::Multistate(states) => {
+            let head = |kind: &str| format!("MULTI{states}_{kind}");
+            let general = (states <= GENERAL_MAX).then(|| head("GTR+F"));
+            let all = general.clone().map(|general| (general, None)).into_iter();
+            all.chain([(head("MK+F"), general), (head("MK"), None)])
+                .collect()
+        }
+        Alphabet::Codon(own) => {
+            let code = match own.number() {
+                1 => String::new(),
+                number => format!("+CODE{{{number}}}"),
+            };
+            let head = |text: &str| format!("{text}{code}");
+            // MG is MGK with the ratio 1 of transitions to transversions.
+            let wider = |text: &str| Some(head(&text.replacen("MG+", "MGK+", 1)));
+            let heads = CODON.iter().map(|text| match text.starts_with("MG+") {
+                true => (head(text), wider(text)),
+                false => (head(text), None),
+            });
+            heads.collect()
+        }
+        _ => return all(alphabet),
+    };
+    // Characters are often collected because they vary: then the likelihood is that of such sites.
+    let is_codon = matches!(alphabet, Alphabet::Codon(_));
+    let corrected = !is_codon && patterns.constant_sites() == 0;
+    let made = heads.into_iter().map(|(head, wider)| Candidate {
+        counted: head.contains("+F") && !head.contains("+FE"),
+        head,
+        classes: None,
+        rates: Rates::Equal,
+        tail: if corrected { "+ASC" } else { "" },
+        usual: match corrected || is_codon {
+            true => &Rates::VARIABLE,
+            false => &Rates::USUAL,
+        },
+        wider: wider.into_iter().collect(),
+        is_nested: true,
+    });
+    made.collect()
+}
+
 /// All matrices with the frequencies that they may have, with equal rates; the general first.
 pub(super) fn all(alphabet: Alphabet) -> Vec<Candidate> {
     let mut all = Vec::new();
@@ -174,6 +258,10 @@ pub(super) fn all(alphabet: Alphabet) -> Vec<Candidate> {
                 classes,
                 counted,
                 rates: Rates::Equal,
+                tail: "",
+                usual: &Rates::USUAL,
+                wider: Vec::new(),
+                is_nested: alphabet != Alphabet::Protein,
             });
         };
         match (classes, name.frequencies) {
@@ -188,6 +276,14 @@ pub(super) fn all(alphabet: Alphabet) -> Vec<Candidate> {
 
 /// Categories of a gamma distribution.
 const GAMMA: usize = 4;
+/// Two states: frequencies that are counted, and equal ones.
+const BINARY: [&str; 2] = ["BIN+F", "BIN+FE"];
+/// The most states with a rate for each pair: with more, few characters show each change.
+const GENERAL_MAX: u8 = 6;
+/// Codons: each before its special cases.
+const CODON: [&str; 7] = [
+    "GY+F3X4", "GY+F1X4", "GY+F", "MGK+F3X4", "MGK+F1X4", "MG+F3X4", "MG+F1X4",
+];
 /// DNA: each before its special cases.
 const DNA: [&str; 22] = [
     "GTR", "SYM", "TVM", "TVMef", "TIM1", "TIM2", "TIM3", "TIM1uf", "TIM2uf", "TIM3uf", "TN93",

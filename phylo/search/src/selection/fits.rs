@@ -48,6 +48,14 @@ pub(super) fn free_parameters(model: &Model) -> usize {
         // Frequencies sum to 1, so the last one is no parameter.
         count += name.alphabet().states() - 1;
     }
+    if let FrequencyName::Bases {
+        by_position,
+        given: None,
+    } = name.frequencies
+    {
+        // Three shares of four bases are free, at each position or at all.
+        count += if by_position { 9 } else { 3 };
+    }
     count
 }
 
@@ -69,7 +77,8 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
             patterns,
             runner,
             proportional,
-            sites: patterns.alignment_sites().len(),
+            // A codon is one site, of three columns.
+            sites: patterns.alignment_sites().len() / patterns.alphabet().width(),
             likelihoods: HashMap::new(),
         }
     }

@@ -24,7 +24,7 @@ mod fits;
 pub mod partitions;
 mod shown;
 
-pub use candidates::matrices;
+pub use candidates::{likely_alphabet, matrices};
 pub use shown::SelectionReport;
 
 use crate::likelihood::{LikelihoodError, PartOptions};
@@ -34,7 +34,7 @@ use crate::parsimony::parsimony_tree;
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::Tree;
-use candidates::{Candidate, Rates, all};
+use candidates::{Candidate, Rates};
 use fits::Fitter;
 #[cfg(test)]
 use fits::free_parameters;
@@ -175,7 +175,7 @@ pub fn select_for<R: Runner + Clone>(
     runner: R,
     fitted: impl FnMut(&Fit),
 ) -> Result<(PartOptions, Fit), SelectionError> {
-    let patterns = Patterns::new(alignment, alignment.likely_alphabet())?;
+    let patterns = Patterns::new(alignment, likely_alphabet(alignment))?;
     let taxa = patterns.taxa();
     if taxa < 3 {
         return Err(SelectionError::TooFewTaxa { taxa });
@@ -240,7 +240,7 @@ struct Search<'p, R, P> {
 impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
     fn new(fitter: Fitter<'p, R>, options: &Options, progress: P) -> Result<Self, SelectionError> {
         let alphabet = fitter.patterns().alphabet();
-        let candidates = all(alphabet);
+        let candidates = candidates::of(fitter.patterns());
         if candidates.is_empty() {
             let alphabet = alphabet.to_string();
             return Err(SelectionError::NoCandidates { alphabet });
@@ -258,7 +258,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
     fn run(mut self) -> Result<Selection, SelectionError> {
         let first = self.candidates[0].clone();
         // General rates first: they may exclude their special cases without a fit.
-        for rates in Rates::USUAL {
+        for &rates in first.usual_rates() {
             self.consider(&first.with(rates))?;
         }
         match first.is_nested() {
@@ -277,10 +277,10 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         })
     }
 
-    /// DNA: each candidate in turn, general ones before their special cases.
+    /// All but proteins: each candidate in turn, general ones before their special cases.
     fn nested(&mut self) -> Result<(), SelectionError> {
         for candidate in self.candidates.clone().into_iter().skip(1) {
-            for rates in Rates::USUAL {
+            for &rates in candidate.usual_rates() {
                 self.consider(&candidate.with(rates))?;
             }
         }
@@ -315,7 +315,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         self.sort();
         let best: Vec<Candidate> = self.fits.iter().map(|fit| fit.candidate.clone()).collect();
         for candidate in best.into_iter().take(RANKED_BEST) {
-            for rates in Rates::USUAL {
+            for &rates in candidate.usual_rates() {
                 self.consider(&candidate.with(rates))?;
             }
         }

@@ -267,7 +267,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
         let mut options = Vec::new();
         for part in parts {
             let patterns = self.patterns(part.alphabet, &part.sites)?;
-            let candidates = super::candidates::all(part.alphabet);
+            let candidates = super::candidates::of(&patterns);
             let first = candidates
                 .first()
                 .ok_or_else(|| SelectionError::NoCandidates {
@@ -445,10 +445,14 @@ impl<R: Runner + Clone> Choice<'_, R> {
 
     /// The pairs of subsets to try: all that may share a model, or the most alike of these.
     fn pairs(&self, parts: &[Part], scheme: Merge) -> Vec<[usize; 2]> {
-        let alphabet = |at: usize| parts[self.subsets[at].parts[0]].alphabet;
+        // One model needs one alphabet, and is corrected for ascertainment for all or for none.
+        let kind = |at: usize| {
+            let subset: &Subset = &self.subsets[at];
+            let is_corrected = subset.selection.best().candidate.is_corrected();
+            (parts[subset.parts[0]].alphabet, is_corrected)
+        };
         let all = (1..self.subsets.len()).flat_map(|b| (0..b).map(move |a| [a, b]));
-        // One model needs one alphabet.
-        let mut pairs: Vec<[usize; 2]> = all.filter(|&[a, b]| alphabet(a) == alphabet(b)).collect();
+        let mut pairs: Vec<[usize; 2]> = all.filter(|&[a, b]| kind(a) == kind(b)).collect();
         let Merge::Relaxed(relaxed) = scheme else {
             return pairs;
         };

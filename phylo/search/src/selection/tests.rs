@@ -1,7 +1,7 @@
 use super::partitions::{Merge, Part, Relaxed, Scheme, Step, select_partitions};
 use super::*;
 use crate::model::ModelName;
-use crate::msa::{Alignment, Alphabet};
+use crate::msa::{Alignment, Alphabet, GeneticCode};
 use crate::parsimony::parsimony_tree;
 use crate::random::Random;
 use crate::runner::Serial;
@@ -100,6 +100,99 @@ fn a_mixture_is_chosen_where_it_made_the_data() {
         "{names:?}"
     );
     assert!(!names.iter().any(|name| name.contains("C20")), "{names:?}");
+}
+
+/// Names of the fitted models, the best first, without free rates.
+fn ranking(patterns: &Patterns, tree: &Tree) -> Vec<String> {
+    let options = Options {
+        free_rates_max: 0,
+        ..Options::default()
+    };
+    let fits = chosen(patterns, tree, &options).fits;
+    fits.into_iter().map(|fit| fit.name).collect()
+}
+
+#[test]
+fn binary_and_multistate_models_are_chosen() {
+    for (model, alphabet, best) in [
+        ("BIN+FU{0.85/0.15}", Alphabet::Binary, "BIN+F"),
+        ("BIN+FE", Alphabet::Binary, "BIN+FE"),
+        ("MULTI3_MK+G4m{0.3}", Alphabet::Multistate(3), "MULTI3_MK+"),
+        (
+            "MULTI3_GTR{1/9/1}+FE",
+            Alphabet::Multistate(3),
+            "MULTI3_GTR+F",
+        ),
+    ] {
+        let alignment = evolved(model, 10, 600, 3);
+        assert_eq!(likely_alphabet(&alignment), alphabet);
+        let (patterns, tree) = patterns(&alignment, alphabet);
+        let names = ranking(&patterns, &tree);
+        assert!(names[0].starts_with(best), "{model}: {names:?}");
+        let is_equal = names[0].contains("+FE");
+        assert_eq!(is_equal, best.contains("+FE"), "{model}: {names:?}");
+    }
+    let letters = evolved("JC", 4, 20, 1);
+    assert_eq!(likely_alphabet(&letters), Alphabet::Dna);
+}
+
+#[test]
+fn characters_that_all_vary_are_corrected_for() {
+    let alignment = evolved("MULTI3_MK", 8, 500, 4);
+    let column =
+        |site: usize| -> Vec<u8> { (0..8).map(|taxon| alignment.row(taxon)[site]).collect() };
+    let varies = |site: &usize| {
+        let cells = column(*site);
+        cells.iter().any(|&cell| cell != cells[0])
+    };
+    let kept: Vec<usize> = (0..500).filter(varies).collect();
+    assert!((100..500).contains(&kept.len()));
+    let row = |taxon: usize| {
+        kept.iter()
+            .map(|&site| alignment.row(taxon)[site])
+            .collect()
+    };
+    let rows = (0..8).map(row).collect();
+    let alignment = Alignment::new(alignment.names().to_vec(), rows).unwrap();
+    let (patterns, tree) = patterns(&alignment, Alphabet::Multistate(3));
+    let names = ranking(&patterns, &tree);
+    // Invariable sites contradict the correction.
+    assert!(
+        names
+            .iter()
+            .all(|name| name.ends_with("+ASC") && !name.contains("+I")),
+        "{names:?}"
+    );
+    assert_eq!(names[0], "MULTI3_MK+ASC");
+}
+
+#[test]
+fn codon_models_are_chosen() {
+    let alignment = evolved("GY{0.2/6}", 5, 120, 9);
+    let sites = alignment.sites();
+    let code = GeneticCode::new(1).unwrap();
+    let (patterns, tree) = patterns(&alignment, Alphabet::Codon(code));
+    assert_eq!(patterns.sites() * 3, sites);
+    let names = ranking(&patterns, &tree);
+    // Transitions are frequent, and the sixty counted frequencies cost more than they gain.
+    assert!(
+        !names[0].starts_with("MG+") && names[0].contains("X4"),
+        "{names:?}"
+    );
+    let candidates = candidates::of(&patterns);
+    let heads: Vec<String> = candidates.iter().map(|one| one.text()).collect();
+    let of = |head: &str| &candidates[heads.iter().position(|own| own == head).unwrap()];
+    assert!(of("MG+F3X4").is_within(of("MGK+F3X4")));
+    assert!(!of("MG+F1X4").is_within(of("MGK+F3X4")) && !of("MGK+F3X4").is_within(of("GY+F3X4")));
+    let free = |head: &str| free_parameters(&Model::new(of(head).name(), &patterns));
+    assert_eq!(
+        ["GY+F3X4", "GY+F1X4", "GY+F", "MG+F3X4"].map(free),
+        [11, 5, 62, 10]
+    );
+    // Another code is part of the name.
+    let other = Alphabet::Codon(GeneticCode::new(11).unwrap());
+    let other = Patterns::new(&alignment, other).unwrap();
+    assert_eq!(candidates::of(&other)[0].text(), "GY+F3X4+CODE{11}");
 }
 
 #[test]
