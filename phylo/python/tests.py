@@ -121,6 +121,15 @@ def test_alignments_pickle(data):
     assert again.names == alignment.names and again.to_phylip() == alignment.to_phylip()
 
 
+def test_all_pairs_of_trees():
+    found = phylo.compare_all(["((a,b),c,(d,e));", "((a,c),b,(d,e));", "((a,b),c,(d,e));"])
+    assert found["rf_matrix"] == [[0, 2, 0], [2, 0, 2], [0, 2, 0]]
+    assert abs(found["rf_mean"] - 4 / 3) < 1e-12
+    assert (found["trees"], found["topologies"]) == (3, 2)
+    with pytest.raises(phylo.PhyloError, match="two at least"):
+        phylo.compare_all(["((a,b),c,d);"])
+
+
 def test_roots_and_consensus(data):
     _, truth = data
     assert phylo.root(truth, ["t1"])["tree"].startswith("(")

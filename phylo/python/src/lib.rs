@@ -40,6 +40,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(draw::draw, module)?)?;
     module.add_function(wrap_pyfunction!(tools::simulate, module)?)?;
     module.add_function(wrap_pyfunction!(tools::compare, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::compare_all, module)?)?;
     module.add_function(wrap_pyfunction!(tools::root, module)?)?;
     module.add_function(wrap_pyfunction!(tools::consensus, module)?)?;
     module.add_function(wrap_pyfunction!(tools::species, module)?)?;

@@ -75,6 +75,14 @@ pub(crate) fn compare<'py>(py: Python<'py>, a: &str, b: &str) -> PyResult<Bound<
     Ok(distances)
 }
 
+/// The Robinson-Foulds distances of all pairs of trees with the same taxa, and their means. A dict.
+#[pyfunction]
+pub(crate) fn compare_all(py: Python<'_>, trees: Vec<String>) -> PyResult<Bound<'_, PyAny>> {
+    let all = parts::newicks(&trees)?;
+    let found = py.detach(|| trees::compare_all(&all, u64::MAX));
+    parts::report(py, &found.map_err(refuse)?)
+}
+
 /// Roots a tree: `by` is "midpoint", "mad" or the tips of an outgroup. A dict.
 #[pyfunction]
 pub(crate) fn root<'py>(py: Python<'py>, tree: &str, by: Root) -> PyResult<Bound<'py, PyAny>> {

@@ -246,6 +246,9 @@ def place(
 def root(tree: str, by: Literal["midpoint", "mad"] | Sequence[str]) -> dict[str, Any]:
     """Roots a tree; `by` may be the tips of an outgroup. `tree`, and with MAD `deviation` and `ambiguity`."""
 
+def compare_all(trees: Sequence[str]) -> dict[str, Any]:
+    """The distances of all pairs of trees: `rf_matrix`, and the means `rf_mean` and `rf_relative_mean`."""
+
 def consensus(
     trees: Sequence[str],
     *,
