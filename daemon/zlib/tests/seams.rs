@@ -10,6 +10,9 @@ use common::{bytes, ours, theirs};
 use libz_rs_sys::*;
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::io::{Read, Write};
+use std::os::fd::IntoRawFd;
+use std::os::unix::net::UnixStream;
 use std::ptr;
 
 /// Two raw streams become one: empty blocks of the fixed codes fill the first up to a byte's end,
@@ -455,6 +458,61 @@ fn a_file_that_cannot_be_written_says_so_until_it_is_closed() {
         assert!(sidecore_z::gzgets(file, (&raw mut byte).cast(), 1).is_null());
         assert_eq!(sidecore_z::gzclose_r(file), Z_STREAM_ERROR);
         assert_eq!(sidecore_z::gzclose(file), Z_ERRNO);
+        // Its end is not lost by an earlier call that could not write it.
+        let file = sidecore_z::gzopen(c"/dev/full".as_ptr(), c"wb".as_ptr());
+        assert_eq!(sidecore_z::gzputs(file, c"one".as_ptr()), 3);
+        assert_eq!(sidecore_z::gzflush(file, Z_FINISH), Z_ERRNO);
+        assert_eq!(sidecore_z::gzclose(file), Z_ERRNO);
+    }
+}
+
+/// As of a program that does not block, and goes on once its reader has taken some.
+#[test]
+fn the_end_of_a_member_waits_for_its_reader() {
+    // An end that fits the buffer, and one that is written in parts; with and without more input.
+    for (buffer, len, more) in [
+        (600, 3, 0),
+        (600, 3, 5),
+        (70_001, 70_000, 0),
+        (70_001, 70_000, 5),
+    ] {
+        let (mut reader, mut writer) = UnixStream::pair().unwrap();
+        writer.set_nonblocking(true).unwrap();
+        let mut filled = 0;
+        while let Ok(count) = writer.write(&[0_u8; 1_000]) {
+            filled += count;
+        }
+        let raw = common::noise(7, len + more);
+        // SAFETY: the descriptor is the file's from here on, and the buffers are there.
+        let file = unsafe { sidecore_z::gzdopen(writer.into_raw_fd(), c"wb".as_ptr()) };
+        let write = |part: &[u8]| {
+            let (bytes, len) = (part.as_ptr().cast(), part.len());
+            // SAFETY: as above.
+            let written = unsafe { sidecore_z::gzfwrite(bytes, 1, len, file) };
+            assert_eq!(written, len);
+        };
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(sidecore_z::gzbuffer(file, buffer), 0);
+            write(&raw[..len]);
+            assert_eq!(sidecore_z::gzflush(file, Z_FINISH), Z_ERRNO);
+            sidecore_z::gzclearerr(file);
+            if more > 0 {
+                write(&raw[len..]);
+            }
+            reader.read_exact(&mut vec![0_u8; filled]).unwrap();
+            assert_eq!(sidecore_z::gzclose(file), Z_OK);
+        }
+        let mut stream = Vec::new();
+        reader.read_to_end(&mut stream).unwrap();
+        let (code, taken, made) = ours::inflate_once(&stream, 31, len + 1);
+        assert!(code == Z_STREAM_END && made == raw[..len], "{buffer} {len}");
+        let rest = &stream[taken as usize..];
+        assert_eq!(rest.is_empty(), more == 0);
+        if more > 0 {
+            let (code, _, made) = ours::inflate_once(rest, 31, more + 1);
+            assert!(code == Z_STREAM_END && made == raw[len..], "{buffer} {len}");
+        }
     }
 }
 

@@ -77,7 +77,12 @@ impl Mode {
         }
         // SAFETY: the caller's promise.
         let name = unsafe { CStr::from_ptr(path) }.to_bytes().to_vec();
-        self.file(descriptor, name)
+        let file = self.file(descriptor, name);
+        if file.is_null() {
+            // SAFETY: opened just now, and no other has its number.
+            unsafe { libc::close(descriptor) };
+        }
+        file
     }
 
     pub(super) fn file(&self, descriptor: c_int, name: Vec<u8>) -> gzFile {
@@ -152,7 +157,8 @@ pub(super) struct Writer {
     written: usize,
     /// Zeros that come before what is written next.
     skip: i64,
-    /// Set once a member has ended. Only further input begins another.
+    /// Set once a member has all its input and is to end; a part of its end may wait for the file.
+    /// Only further input begins another.
     is_ended: bool,
     pub(super) error: c_int,
     message: CString,
@@ -440,6 +446,8 @@ impl Writer {
     /// Deflates input; an error has the number of bytes that were taken before.
     fn feed(&mut self, bytes: &[u8], flush: c_int) -> Result<(), usize> {
         if self.is_ended {
+            // The file may not have taken all of it before.
+            self.run(Z_FINISH).map_err(|Failed| 0_usize)?;
             if bytes.is_empty() {
                 return Ok(());
             }
@@ -477,12 +485,17 @@ impl Writer {
             if !matches!(code, Z_OK | Z_STREAM_END | Z_BUF_ERROR) {
                 return Err(self.fail(code, b"internal error: deflate stream corrupt"));
             }
+            // Before it is written: what the file does not take now must not be followed by input.
+            self.is_ended |= flush == Z_FINISH && self.stream.avail_in == 0;
             if self.stream.avail_out == room {
                 break;
             }
         }
-        self.is_ended = flush == Z_FINISH;
-        Ok(())
+        match flush {
+            // Where an earlier call could not write it, `deflate` makes no more output.
+            Z_FINISH => self.write_out(),
+            _ => Ok(()),
+        }
     }
 
     /// Puts the output into the file.
