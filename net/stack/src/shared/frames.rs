@@ -5,6 +5,7 @@ use super::config::Config;
 use super::config::filter::{RuleProtocol, Verdict, judge};
 use crate::checksum::{Sum, pseudo};
 use crate::secrets::Ends;
+use crate::wire::arp::{self, Arp};
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Packet};
 use crate::wire::sequence::Sequence;
@@ -175,6 +176,31 @@ impl Common {
             // RFC 9293 section 3.10.7.1: number 0, and an acknowledgment of all of the segment.
             let zero = Sequence::default();
             self.push_reset(ends, mac, zero, Some(segment.end()), &Options::default());
+        }
+    }
+
+    /// Queues an ARP packet from us.
+    pub(crate) fn push_arp(
+        &mut self,
+        operation: arp::Operation,
+        to: Mac,
+        target_mac: Mac,
+        source: [u8; 4],
+        target: [u8; 4],
+    ) {
+        let own = self.interface.mac;
+        let packet = Arp {
+            operation,
+            sender_mac: own,
+            sender: source,
+            target_mac,
+            target,
+        };
+        let len = ethernet::HEADER_BYTES + arp::BYTES;
+        if let Some(frame) = self.control.push(len) {
+            let (head, body) = frame.split_at_mut(ethernet::HEADER_BYTES);
+            head.copy_from_slice(Ethernet::new(to, own, ethernet::ARP).as_bytes());
+            body.copy_from_slice(&packet.to_bytes());
         }
     }
 

@@ -87,15 +87,15 @@ impl Interface {
         self.ends.extend(end_ns.map(|end_ns| (*learnt, end_ns)));
     }
 
-    /// Removes the addresses and routers whose time is over: RFC 4861 section 6.3.5, RFC 4862
-    /// section 5.5.4.
-    pub(crate) fn end_learnt(&mut self, now_ns: u64) {
-        while let Some(at) = self.ends.iter().position(|(_, end_ns)| *end_ns <= now_ns) {
-            let (ended, _) = self.ends.swap_remove(at);
-            self.networks.retain(|own| own.address != ended);
-            self.gateways
-                .retain(|gateway| !gateway.is_learnt || gateway.router != ended);
-        }
+    /// Removes an address or a router whose time is over, and returns it: RFC 4861 section 6.3.5,
+    /// RFC 4862 section 5.5.4.
+    pub(crate) fn end_learnt(&mut self, now_ns: u64) -> Option<Ip> {
+        let at = self.ends.iter().position(|(_, end_ns)| *end_ns <= now_ns)?;
+        let (ended, _) = self.ends.swap_remove(at);
+        self.networks.retain(|own| own.address != ended);
+        self.gateways
+            .retain(|gateway| !gateway.is_learnt || gateway.router != ended);
+        Some(ended)
     }
 
     /// The time when [`Self::end_learnt`] has work.

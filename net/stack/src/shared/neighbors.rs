@@ -126,6 +126,19 @@ impl Neighbors {
         (number, generation)
     }
 
+    /// An address is ours no longer. Another host may have it: its next use asks.
+    pub(crate) fn disown(&mut self, ip: &Ip, mac: Mac) {
+        let Some(&number) = self.numbers.get(ip) else {
+            return;
+        };
+        let entry = &mut self.entries[usize::from(number)];
+        if entry.mac == Some(mac) && entry.until_ns == u64::MAX {
+            // Sessions look for their next hop again.
+            entry.generation = entry.generation.wrapping_add(1);
+            (entry.mac, entry.until_ns) = (None, 0);
+        }
+    }
+
     /// As [`Neighbors::default`], with entries that nothing changes and no other displaces.
     pub(crate) fn with_fixed(fixed: &[FixedNeighbor]) -> Self {
         let mut neighbors = Self::default();
@@ -385,6 +398,24 @@ mod tests {
         let hop = neighbors.hop(number, generation, 0, 62 * S);
         assert_eq!(hop, Hop::Known(OLD));
         assert!(neighbors.questions.is_empty());
+    }
+
+    #[test]
+    fn an_address_that_is_given_up_is_asked_for() {
+        let (mut neighbors, ip) = (Neighbors::default(), Ip::v4([10, 0, 0, 7]));
+        let (number, generation) = neighbors.own(&ip, OLD, 0);
+        assert_eq!(neighbors.hop(number, generation, 0, S), Hop::Known(OLD));
+        neighbors.disown(&ip, OLD);
+        assert_eq!(neighbors.hop(number, generation, 0, S), Hop::Gone);
+        let (number, generation) = neighbors.entry(&ip, S);
+        assert_eq!(neighbors.hop(number, generation, 0, S), Hop::Waiting);
+        let asked = neighbors.questions.pop().unwrap();
+        assert_eq!((asked.ip, asked.mac), (ip, None));
+        neighbors.learn(&ip, NEW, false, S);
+        assert_eq!(neighbors.known(&ip, S), Some(NEW));
+        // Another host's entry stays.
+        neighbors.disown(&ip, OLD);
+        assert_eq!(neighbors.known(&ip, S), Some(NEW));
     }
 
     #[test]

@@ -10,13 +10,11 @@ use crate::shared::interface::{
 };
 use crate::shared::neighbors::Question;
 use crate::wire::arp::{self, Arp};
-use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Packet};
 use crate::wire::mld;
 use crate::wire::ndisc::{self, Message, NeighborFlags, Prefix};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
 use dhcp::Dhcp;
-use zerocopy::IntoBytes;
 
 mod dhcp {
     //! The IPv4 address by DHCP: how it is got, renewed and given up.
@@ -204,6 +202,9 @@ mod dhcp {
             if let Some(place) = networks.iter().rposition(|own| own.address == address) {
                 networks.remove(place);
             }
+            if !self.interface.is_ours(&address) {
+                self.neighbors.disown(&address, self.interface.mac);
+            }
             let router = granted.router.map(Ip::v4);
             let gateways = &mut self.interface.gateways;
             gateways.retain(|gateway| !gateway.is_learnt || Some(gateway.router) != router);
@@ -311,7 +312,9 @@ impl Autoconfiguration {
 
     /// Solicits routers, or asks for an address, when it is time.
     pub(crate) fn run(&mut self, common: &mut Common) {
-        common.interface.end_learnt(common.now_ns);
+        while let Some(ended) = common.interface.end_learnt(common.now_ns) {
+            common.neighbors.disown(&ended, common.interface.mac);
+        }
         self.dhcp.run(common);
         let Some(at) = self.next_ns else {
             return;
@@ -508,30 +511,6 @@ impl Common {
                 target,
                 sender,
             );
-        }
-    }
-
-    fn push_arp(
-        &mut self,
-        operation: arp::Operation,
-        to: Mac,
-        target_mac: Mac,
-        source: [u8; 4],
-        target: [u8; 4],
-    ) {
-        let own = self.interface.mac;
-        let packet = Arp {
-            operation,
-            sender_mac: own,
-            sender: source,
-            target_mac,
-            target,
-        };
-        let len = ethernet::HEADER_BYTES + arp::BYTES;
-        if let Some(frame) = self.control.push(len) {
-            let (head, body) = frame.split_at_mut(ethernet::HEADER_BYTES);
-            head.copy_from_slice(Ethernet::new(to, own, ethernet::ARP).as_bytes());
-            body.copy_from_slice(&packet.to_bytes());
         }
     }
 

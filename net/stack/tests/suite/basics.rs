@@ -7,8 +7,8 @@ use common::lone::{Lone, OUR_MAC, PEER, ethernet, ipv4, sealed};
 use common::segment::internet_checksum;
 use common::{MS, S, World, offloading, plain, v4, v6};
 use sidecore_net_stack::{
-    Event, Ipv4Source, NetError, SessionError, SessionId, SessionState, has_refusal, next_refusal,
-    session_page, set_udp_peer, want_refusals,
+    Cidr, Event, Ipv4Source, NetError, SessionError, SessionId, SessionState, has_refusal,
+    next_refusal, session_page, set_udp_peer, want_refusals,
 };
 use std::net::{IpAddr, SocketAddr};
 
@@ -396,12 +396,24 @@ fn an_address_of_a_server_is_renewed_and_ends_with_its_time() {
     assert_eq!(again[284], 1);
 }
 
-/// A refusal ends the use of an address at once; the client begins anew.
+/// A refusal ends the use of an address at once; the client begins anew. The address may be that of
+/// another host then, which is asked for, even if a session to it was one to ourselves.
 #[test]
 fn an_address_that_a_server_refuses_is_given_up() {
     const ALL: [u8; 4] = [255; 4];
-    let mut lone = Lone::with(|config| config.ipv4 = Ipv4Source::Dhcp);
+    let mut lone = Lone::with(|config| {
+        config.ipv4 = Ipv4Source::Dhcp;
+        config.addresses.push(Cidr {
+            address: IpAddr::from([10, 9, 0, 3]),
+            prefix_bits: 24,
+        });
+    });
     let own = lone.stack.networks().own;
+    let leased = SocketAddr::from(([10, 9, 0, 7], 80));
+    let connected = |lone: &mut Lone| {
+        lone.stack.connect(leased, None).expect("connects");
+        lone.sent()
+    };
     let last = |frames: Vec<Vec<u8>>| {
         let mut all = frames.into_iter();
         all.rfind(|frame| frame[12..14] == [8, 0] && frame[36..38] == [0, 67])
@@ -411,6 +423,7 @@ fn an_address_that_a_server_refuses_is_given_up() {
     let select = last(lone.answers(dhcp_answer(2, &discover, ALL))).expect("a request");
     lone.answers(dhcp_answer(5, &select, ALL));
     assert_eq!(lone.stack.networks().own.len(), own.len() + 1);
+    assert!(connected(&mut lone)[0].starts_with(&OUR_MAC));
     // Nothing was asked: it means nothing.
     lone.answers(dhcp_answer(6, &select, ALL));
     assert_eq!(lone.stack.networks().own.len(), own.len() + 1);
@@ -419,6 +432,8 @@ fn an_address_that_a_server_refuses_is_given_up() {
     let again = last(lone.answers(dhcp_answer(6, &renew, ALL))).expect("a request");
     assert_eq!(again[284], 1);
     assert_eq!(lone.stack.networks().own, own);
+    let asks = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[38..42] == [10, 9, 0, 7];
+    assert!(connected(&mut lone).iter().any(asks));
 }
 
 /// Routers and addresses that are not advertised again end with their lifetimes.
