@@ -41,6 +41,8 @@ mod dhcp {
         /// Requests without an answer.
         tries: u8,
         next_ns: Option<u64>,
+        /// Time of the first request that an answer may be to: times that are granted begin here.
+        asked_ns: u64,
     }
 
     #[derive(Debug, Clone, Copy, Default)]
@@ -97,6 +99,7 @@ mod dhcp {
                     end_ns,
                 } => {
                     self.transaction = random(common);
+                    self.asked_ns = now_ns;
                     let address = granted.address;
                     let server = Some(granted.server).filter(|_| now_ns < rebind_ns);
                     common.push_request(&Wish::Renew { address }, self.transaction, server);
@@ -116,6 +119,9 @@ mod dhcp {
         /// Sends a request to all, and again after 4 to 64 s (section 4.1).
         fn ask(&mut self, common: &mut Common, wish: &Wish) {
             common.push_request(wish, self.transaction, None);
+            if self.tries == 0 {
+                self.asked_ns = common.now_ns;
+            }
             let wait_ns = ASK_NS << self.tries.min(DOUBLINGS_MAX);
             self.tries = self.tries.saturating_add(1);
             self.next_ns = Some(common.now_ns + wait_ns + common.random.below(SPREAD_NS));
@@ -140,6 +146,16 @@ mod dhcp {
                 }
                 (State::Requesting(offer), Kind::Refusal) if offer.server == answer.server => {
                     self.begin(common);
+                    // One that offers and refuses is not asked again at once.
+                    self.next_ns = Some(common.now_ns + ASK_NS);
+                }
+                (
+                    State::Bound {
+                        granted, rebind_ns, ..
+                    },
+                    _,
+                ) if common.now_ns < rebind_ns && answer.server != granted.server => {
+                    // Section 4.4.5: until then its own server alone renews it.
                 }
                 (State::Bound { granted, .. }, Kind::Grant)
                     if granted.address == answer.address =>
@@ -156,15 +172,17 @@ mod dhcp {
         }
 
         fn bind(&mut self, common: &mut Common, granted: Answer) {
-            let at = |seconds: u32| common.now_ns + u64::from(seconds) * 1_000_000_000;
-            let (renew_ns, rebind_ns) = (at(granted.renew_s), at(granted.rebind_s));
+            let at = |seconds: u32| self.asked_ns + u64::from(seconds) * 1_000_000_000;
+            let (renew_ns, end_ns) = (at(granted.renew_s), at(granted.lease_s));
             self.state = State::Bound {
                 granted,
-                rebind_ns,
-                end_ns: at(granted.lease_s),
+                rebind_ns: at(granted.rebind_s),
+                end_ns,
             };
             self.tries = 0;
-            self.next_ns = Some(renew_ns);
+            // Not at once, whatever the server says: each answer would be followed by a request.
+            let next_ns = renew_ns.max(common.now_ns + SPREAD_NS);
+            self.next_ns = Some(next_ns.min(end_ns));
             common.take_on(&granted);
         }
     }

@@ -367,7 +367,9 @@ fn an_address_of_a_server_is_renewed_and_ends_with_its_time() {
     let wanted = [3, 50, 4, 10, 9, 0, 7, 54, 4, 10, 0, 0, 2];
     assert_eq!(select[284..297], wanted);
     assert!(!lone.stack.networks().own.contains(&leased));
+    // Section 4.4.1: the time runs from the request.
     let begun_ns = lone.now_ns;
+    lone.now_ns += 3 * S;
     lone.answers(dhcp_answer(5, &select, ALL));
     assert!(lone.stack.networks().own.contains(&leased));
     let far = SocketAddr::from(([192, 0, 2, 1], 80));
@@ -429,11 +431,51 @@ fn an_address_that_a_server_refuses_is_given_up() {
     assert_eq!(lone.stack.networks().own.len(), own.len() + 1);
     lone.now_ns += 501 * S;
     let renew = last(lone.sent()).expect("a request");
+    // Another server's identifier, without a checksum.
+    let mut other = dhcp_answer(6, &renew, ALL);
+    other[290] = 9;
+    other[40..42].fill(0);
+    assert_eq!(last(lone.answers(other)), None);
+    assert_eq!(lone.stack.networks().own.len(), own.len() + 1);
     let again = last(lone.answers(dhcp_answer(6, &renew, ALL))).expect("a request");
     assert_eq!(again[284], 1);
     assert_eq!(lone.stack.networks().own, own);
     let asks = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[38..42] == [10, 9, 0, 7];
     assert!(connected(&mut lone).iter().any(asks));
+    // A server that offers what it refuses gets no request for each of its answers.
+    let select = last(lone.answers(dhcp_answer(2, &again, ALL))).expect("a request");
+    assert_eq!(last(lone.answers(dhcp_answer(6, &select, ALL))), None);
+    lone.now_ns += 5 * S;
+    assert_eq!(last(lone.sent()).map(|frame| frame[284]), Some(1));
+}
+
+/// An answer whose times are nothing is not followed by a request at once.
+#[test]
+fn a_server_that_grants_no_time_is_asked_once_a_second() {
+    const ALL: [u8; 4] = [255; 4];
+    let mut lone = Lone::with(|config| config.ipv4 = Ipv4Source::Dhcp);
+    let last = |frames: Vec<Vec<u8>>| {
+        let mut all = frames.into_iter();
+        all.rfind(|frame| frame[12..14] == [8, 0] && frame[36..38] == [0, 67])
+    };
+    // A lease of a second in place of 1,000, without a checksum.
+    let short = |kind: u8, request: &[u8]| {
+        let mut answer = dhcp_answer(kind, request, ALL);
+        let end = answer.len() - 1;
+        answer[end - 4..end].copy_from_slice(&[0, 0, 0, 1]);
+        answer[40..42].fill(0);
+        answer
+    };
+    lone.now_ns += 6 * S;
+    let discover = last(lone.sent()).expect("a request");
+    let select = last(lone.answers(short(2, &discover))).expect("a request");
+    assert_eq!(last(lone.answers(short(5, &select))), None);
+    lone.now_ns += 999 * MS;
+    assert_eq!(last(lone.sent()), None);
+    lone.now_ns += 2 * MS;
+    // It ends, and is asked for.
+    lone.sent();
+    assert_eq!(last(lone.sent()).map(|frame| frame[284]), Some(1));
 }
 
 /// Routers and addresses that are not advertised again end with their lifetimes.
