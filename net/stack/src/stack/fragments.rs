@@ -135,7 +135,8 @@ impl Fragments {
                 let Some(packet) = whole_header(bytes, false) else {
                     return;
                 };
-                if received.unicast && common.interface.is_ours(&packet.destination) {
+                let ours = common.interface.is_ours(&packet.destination);
+                if received.unicast && ours && common.allows(&packet, None) {
                     let kind = [PARAMETER_PROBLEM, code];
                     common.push_error_v6(&packet, bytes, received.from, kind, pointer);
                 }
@@ -291,6 +292,9 @@ fn report_late(common: &mut Common, datagram: &Datagram) {
     let Some(packet) = whole_header(&bytes, source.is_v4()).filter(|_| ours) else {
         return;
     };
+    if !common.allows(&packet, None) {
+        return;
+    }
     if source.is_v4() {
         common.push_error_v4(&packet, &bytes, mac, TOO_LATE_V4);
     } else {

@@ -290,12 +290,15 @@ impl Common {
             Report::Unicast if ours && header.is_unicast() => {}
             _ => return,
         }
+        if !self.allows(&packet, None) {
+            return;
+        }
         // A reply never has a group as its source.
         let from = packet.destination;
         let Some(source) = (if ours {
             Some(from)
         } else {
-            interface.source_for(&packet.source)
+            self.interface.source_for(&packet.source)
         }) else {
             return;
         };

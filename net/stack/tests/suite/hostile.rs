@@ -468,7 +468,13 @@ fn what_the_filter_drops_has_no_answer_and_neighbours_have() {
         }];
     });
     let ack = sealed(&PEER, &OURS, 6, segment([7_000, 80], 9, 5, 16), 16);
+    // An option that is to be reported, and a fragment header with a length of half a word.
+    let (from, to) = (v6_bytes(2), v6_bytes(1));
+    let option = [59, 0, 1, 0, 0x9e, 2, 0, 0];
+    let half = [17, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0];
     let silent = [
+        ethernet(OUR_MAC, 0x86dd, &ipv6(from, to, 60, &option)),
+        ethernet(OUR_MAC, 0x86dd, &ipv6(from, to, 44, &half)),
         syn_to(80),
         syn_to(81),
         ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 6, &[], &ack)),
@@ -482,6 +488,14 @@ fn what_the_filter_drops_has_no_answer_and_neighbours_have() {
         assert_eq!(lone.answers(frame), NOTHING);
     }
     assert_eq!(lone.counters().filtered, count);
+    // A packet whose rest does not come.
+    let first = [17, 0, 0, 1, 0, 0, 0, 7, 0, 9, 0, 9, 0, 16, 0, 0];
+    let frame = ethernet(OUR_MAC, 0x86dd, &ipv6(from, to, 44, &first));
+    assert_eq!(lone.answers(frame), NOTHING);
+    lone.now_ns += 61 * S;
+    assert_eq!(lone.sent(), NOTHING);
+    assert_eq!(lone.counters().reassemblies_late, 1);
+    assert_eq!(lone.counters().filtered, count + 1);
     let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 2, 10, 0, 0, 2];
     arp.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, 1]);
     assert_eq!(lone.answers(ethernet(OUR_MAC, 0x0806, &arp)).len(), 1);
