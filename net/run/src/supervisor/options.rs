@@ -7,6 +7,7 @@ use super::listeners::Listeners;
 use super::table::Table;
 use super::{PROCEED, Reply, Supervisor, ZERO, names};
 use crate::caller::Caller;
+use crate::carrier::habits_of;
 use crate::socket::files::limit_sending;
 use crate::socket::{Ends, Opened, Report, Socket, State};
 use rustix::io::Errno;
@@ -206,6 +207,10 @@ impl Table {
 
     /// Passes options that were set before the session existed to the stack.
     pub(super) fn tell_options(&mut self, inode: u64) {
+        let datagram = self.sockets.get(&inode).filter(|it| it.is_datagram());
+        if let Some(near) = datagram.and_then(|it| it.holder.fetch(inode)) {
+            return self.tell_class(inode, &near);
+        }
         for (level, name) in PASSED {
             let socket = self.sockets.get(&inode);
             if let Some(Ok(value)) = socket.map(|it| it.option(level, name, 4))
@@ -216,6 +221,18 @@ impl Table {
         }
         self.pass_buffers_on(inode);
         self.take_linger(inode);
+    }
+
+    /// Passes the traffic class of a program's own datagram socket to the stack.
+    pub(super) fn tell_class(&mut self, inode: u64, near: &OwnedFd) {
+        let Some(socket) = self.sockets.get(&inode) else {
+            return;
+        };
+        let class = habits_of(near, socket.is_v6).marks.class;
+        let class = class.and_then(|class| u8::try_from(class).ok());
+        if let Some(class) = class.filter(|class| *class != 0) {
+            self.pass_on(inode, SocketOption::TrafficClass(class));
+        }
     }
 
     /// Passes SO_SNDBUF and SO_RCVBUF to the stack if the program has set them.
@@ -249,7 +266,7 @@ impl Table {
     }
 
     /// Sets an option of all that a socket has at the stack.
-    pub(super) fn pass_on(&mut self, inode: u64, option: SocketOption) {
+    fn pass_on(&mut self, inode: u64, option: SocketOption) {
         let Some(socket) = self.sockets.get(&inode) else {
             return;
         };

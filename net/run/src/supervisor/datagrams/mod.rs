@@ -20,7 +20,6 @@ use crate::scope::Server;
 use crate::socket::files::{inode_of, owner_of, set_nonblocking};
 use crate::socket::{Adopting, Datagram, Holder, Opened, Purpose, SetOption, Socket, State};
 use rustix::io::Errno;
-use sidecore_net::sock::SocketOption;
 use sidecore_net::sock::client::Socket as Session;
 use sidecore_sys::seccomp::{Answer, Call};
 use sidecore_sys::{message, socket_option};
@@ -337,14 +336,8 @@ fn serve(
 ) -> Result<(), Errno> {
     let engines = table.take_asked(inode)?;
     table.give_engines(inode, engines);
-    let is_v6 = table.sockets.get(&inode).is_some_and(|it| it.is_v6);
     // Set before there was a socket at the stack.
-    let class = carrier::habits_of(&adopting.near, is_v6).marks.class;
-    if let Some(class) = class.and_then(|class| u8::try_from(class).ok())
-        && class != 0
-    {
-        table.pass_on(inode, SocketOption::TrafficClass(class));
-    }
+    table.tell_class(inode, &adopting.near);
     let socket = table.sockets.get_mut(&inode);
     if let Some(carrier) = socket.and_then(Socket::carrier_mut) {
         carrier.settle(&adopting.near, &adopting.shared)?;

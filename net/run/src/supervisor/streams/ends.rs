@@ -124,14 +124,17 @@ fn leave_unread(far: &OwnedFd, inode: u64, holder: Holder) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::tests::socket;
+    use crate::socket::files::inode_of;
+    use crate::socket::tests::{datagram_socket, socket};
     use crate::socket::{Head, Report};
     use crate::supervisor::tests::fixtures::{callers, table};
     use sidecore_net::sock::client::{ClientOptions, chunks_held};
     use sidecore_net::sock::control::{Admission, Control};
     use sidecore_net::sock::{Id, SocketError, SocketOption, Sockets, Status};
+    use sidecore_sys::socket_option;
     use std::net::SocketAddr;
-    use std::sync::Arc;
+    use std::os::fd::AsRawFd as _;
+    use std::sync::{Arc, Mutex};
 
     /// A stack whose sessions receive one byte each.
     #[derive(Default)]
@@ -139,6 +142,8 @@ mod tests {
         last: u64,
         is_new: bool,
         is_unread: bool,
+        /// Options that were set.
+        told: Arc<Mutex<Vec<SocketOption>>>,
     }
 
     impl Sockets for OneByte {
@@ -186,12 +191,14 @@ mod tests {
 
         fn abort(&mut self, _: Id) {}
 
-        fn set(&mut self, _: Id, _: SocketOption) -> Result<(), SocketError> {
+        fn set(&mut self, _: Id, option: SocketOption) -> Result<(), SocketError> {
+            self.told.lock().unwrap().push(option);
             Ok(())
         }
 
         fn bind_udp(&mut self, _: SocketAddr, _: Option<u32>) -> Result<Id, SocketError> {
-            Err(SocketError::InUse)
+            self.last += 1;
+            Ok(Id(self.last))
         }
 
         fn send_to(&mut self, _: Id, _: SocketAddr, _: &[u8]) -> Result<bool, SocketError> {
@@ -217,17 +224,12 @@ mod tests {
         }
     }
 
-    /// The chunk of a piece that a full pair has not taken stayed lent: each session that ended so
-    /// made a chunk less for all others.
-    #[test]
-    fn a_stream_that_ends_with_bytes_left_holds_no_chunk() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("net.sock");
-        let (_control, mut server) = Control::start(&path, Admission::default()).unwrap();
+    /// Serves a stack at this path until the result is dropped, and what ends with it.
+    fn serve(path: &std::path::Path, mut stack: OneByte) -> (Control, Arc<()>) {
+        let (control, mut server) = Control::start(path, Admission::default()).unwrap();
         let alive = Arc::new(());
         let of_thread = Arc::clone(&alive);
         std::thread::spawn(move || {
-            let mut stack = OneByte::default();
             // Until the test is over, however it ends.
             while Arc::strong_count(&of_thread) > 1 {
                 if server.poll(&mut stack) == 0 {
@@ -235,6 +237,50 @@ mod tests {
                 }
             }
         });
+        (control, alive)
+    }
+
+    /// A program sets it once; an engine that has come back knew none of a UDP socket.
+    #[test]
+    fn an_engine_that_comes_back_is_told_the_class_of_a_datagram_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("net.sock");
+        let stack = OneByte::default();
+        let told = Arc::clone(&stack.told);
+        let _served = serve(&path, stack);
+        let mut client = Client::attach(&path, &ClientOptions::default()).unwrap();
+        let (mut of, near) = datagram_socket();
+        let inode = inode_of(&near).unwrap();
+        let (level, name) = (libc::IPPROTO_IP, libc::IP_TOS);
+        socket_option::set(near.as_fd(), level, name, &0x28_i32.to_ne_bytes()).unwrap();
+        of.holder = Holder {
+            thread: rustix::thread::gettid().as_raw_nonzero().get(),
+            descriptor: near.as_raw_fd(),
+        };
+        if let State::Datagram(datagram) = &mut of.state {
+            let session = client.bind_udp("192.0.2.1:9".parse().unwrap()).unwrap();
+            datagram.engines.push(session);
+        }
+        let (listener, _callers) = callers(0);
+        let mut table = table(listener);
+        table.sockets.insert(inode, of);
+        table.engine.client = Some(client);
+        table.tell_options(inode);
+        let mut client = table.engine.client.take().unwrap();
+        let begun = Instant::now();
+        while told.lock().unwrap().is_empty() && begun.elapsed() < Duration::from_secs(60) {
+            client.poll(Duration::from_millis(10)).unwrap();
+        }
+        assert_eq!(*told.lock().unwrap(), [SocketOption::TrafficClass(0x28)]);
+    }
+
+    /// The chunk of a piece that a full pair has not taken stayed lent: each session that ended so
+    /// made a chunk less for all others.
+    #[test]
+    fn a_stream_that_ends_with_bytes_left_holds_no_chunk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("net.sock");
+        let _served = serve(&path, OneByte::default());
         let mut client = Client::attach(&path, &ClientOptions::default()).unwrap();
         let (listener, _callers) = callers(0);
         let mut table = table(listener);
@@ -266,6 +312,5 @@ mod tests {
             assert_eq!(chunks_held(&client), 0, "{name} {head:?}");
             table.sockets.remove(&1);
         }
-        drop(alive);
     }
 }
