@@ -468,7 +468,8 @@ impl Host {
         let source = if own.is_unspecified() || own.is_multicast() {
             interface.source_for(destination)?
         } else {
-            Some(own).filter(|own| own.is_v4() == destination.is_v4())?
+            // An address of a router or a server may have ended since it was bound.
+            Some(own).filter(|own| own.is_v4() == destination.is_v4() && interface.is_ours(own))?
         };
         if interface.is_broadcast(destination) {
             return Some((source, *destination));

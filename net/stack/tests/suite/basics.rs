@@ -374,6 +374,9 @@ fn an_address_of_a_server_is_renewed_and_ends_with_its_time() {
     assert!(lone.stack.networks().own.contains(&leased));
     let far = SocketAddr::from(([192, 0, 2, 1], 80));
     assert!(lone.stack.connect(far, None).is_ok());
+    let bound = lone.stack.bind_udp(SocketAddr::from(([10, 9, 0, 7], 9)));
+    let bound = bound.expect("ours");
+    assert!(lone.stack.send_to(bound, v4(2, 9), b"x").is_ok());
     // Half of the time.
     lone.now_ns = begun_ns + 499 * S;
     assert_eq!(asked(lone.sent()), None);
@@ -394,6 +397,8 @@ fn an_address_of_a_server_is_renewed_and_ends_with_its_time() {
         lone.stack.connect(far, None).is_err(),
         "the router is gone, too"
     );
+    let sent = lone.stack.send_to(bound, v4(2, 9), b"x");
+    assert!(matches!(sent, Err(NetError::NoRoute(_))), "{sent:?}");
     let again = asked(lone.sent()).expect("a request");
     assert_eq!(again[284], 1);
 }
