@@ -464,11 +464,10 @@ impl Host {
     /// Source and next hop of a datagram from a socket at `own`; none without a route.
     fn way(&self, own: Ip, destination: &Ip) -> Option<(Ip, Ip)> {
         let interface = &self.common.interface;
-        // A socket without an address of its own sends from the one that suits the destination.
+        // A socket's own address, unless its time is over; or the one that suits the destination.
         let source = if own.is_unspecified() || own.is_multicast() {
             interface.source_for(destination)?
         } else {
-            // An address of a router or a server may have ended since it was bound.
             Some(own).filter(|own| own.is_v4() == destination.is_v4() && interface.is_ours(own))?
         };
         if interface.is_broadcast(destination) {
