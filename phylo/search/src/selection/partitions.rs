@@ -75,7 +75,7 @@ pub struct Part {
 pub struct Subset {
     /// Numbers of the parts.
     pub parts: Vec<usize>,
-    /// Its columns, from 0, in ascending order.
+    /// Its columns, from 0: in ascending order, or of codons three by three.
     pub sites: Vec<u32>,
     /// Models fitted for it.
     pub selection: Selection,
@@ -90,7 +90,7 @@ pub struct Scheme {
     pub lnl: f64,
     /// Free parameters: the models', a factor for each subset but one, the branches.
     pub parameters: usize,
-    /// Columns of all.
+    /// Columns of all; the criteria count a codon's three as one site.
     pub sites: usize,
     /// Score of the scheme with each part by itself, and of this one.
     pub score_before: f64,
@@ -226,6 +226,10 @@ pub fn select_partitions<R: Runner + Clone>(
         alignment,
         options: *options,
         runner,
+        counted: parts
+            .iter()
+            .map(|part| counted(part.alphabet, &part.sites))
+            .sum(),
         subsets: Vec::new(),
     };
     // One tree with fixed relative lengths for all choices, so that scores are comparable.
@@ -246,7 +250,7 @@ pub fn select_partitions<R: Runner + Clone>(
     Ok(Scheme {
         lnl,
         parameters,
-        sites: choice.sites(),
+        sites: parts.iter().map(|part| part.sites.len()).sum(),
         score_before: before,
         score: choice.score(&choice.subsets),
         subsets: choice.subsets,
@@ -258,6 +262,8 @@ struct Choice<'a, R> {
     alignment: &'a Alignment,
     options: Options,
     runner: R,
+    /// Sites of the whole, for the criteria.
+    counted: usize,
     subsets: Vec<Subset>,
 }
 
@@ -304,21 +310,18 @@ impl<R: Runner + Clone> Choice<'_, R> {
         let patterns = self.patterns(alphabet, sites)?;
         let fitter = Fitter::new(self.tree.clone(), &patterns, self.runner.clone(), true);
         // A part is scored by its contribution to the whole, so the penalty is that of the whole.
-        let fitter = fitter.with_sites(self.sites_of(sites.len()));
+        let fitter = fitter.with_sites(self.sites_of(alphabet, sites));
         Search::new(fitter, &self.options, |fit| progress(Step::Fit(fit)))?.run()
     }
 
-    /// Number of columns for a part's score: all, where they are known.
-    fn sites_of(&self, own: usize) -> usize {
+    /// Number of sites for a part's score. BIC's is that of the whole: then a model that scores
+    /// better for a part does so for the whole.
+    fn sites_of(&self, alphabet: Alphabet, own: &[u32]) -> usize {
         match self.options.criterion {
-            Criterion::Bic => self.alignment.sites(),
+            Criterion::Bic => self.counted,
             // AICc's correction for few sites uses the part's own number.
-            Criterion::Aicc | Criterion::Aic => own,
+            Criterion::Aicc | Criterion::Aic => counted(alphabet, own),
         }
-    }
-
-    fn sites(&self) -> usize {
-        self.subsets.iter().map(|subset| subset.sites.len()).sum()
     }
 
     /// Log-likelihood and parameters of a scheme.
@@ -440,7 +443,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
     }
 
     fn score_of(&self, (lnl, parameters): (f64, usize)) -> f64 {
-        self.options.criterion.score(lnl, parameters, self.sites())
+        self.options.criterion.score(lnl, parameters, self.counted)
     }
 
     /// The pairs of subsets to try: all that may share a model, or the most alike of these.
@@ -484,10 +487,13 @@ impl<R: Runner + Clone> Choice<'_, R> {
         parts: Vec<usize>,
     ) -> Result<Subset, SelectionError> {
         let mut sites = [&one.sites[..], &other.sites].concat();
-        sites.sort_unstable();
+        // Codons may lie apart, with others' columns between theirs: their three stay together.
+        if alphabet.width() == 1 {
+            sites.sort_unstable();
+        }
         let patterns = self.patterns(alphabet, &sites)?;
         let fitter = Fitter::new(self.tree.clone(), &patterns, self.runner.clone(), true);
-        let mut fitter = fitter.with_sites(self.sites_of(sites.len()));
+        let mut fitter = fitter.with_sites(self.sites_of(alphabet, &sites));
         let mut fits: Vec<Fit> = Vec::new();
         for start in [one, other].map(|subset| subset.selection.best()) {
             if fits.iter().all(|fit| fit.candidate != start.candidate) {
@@ -505,6 +511,11 @@ impl<R: Runner + Clone> Choice<'_, R> {
             selection: Selection { fits, excluded: 0 },
         })
     }
+}
+
+/// Sites that columns are, for the criteria: a codon is one, of three.
+fn counted(alphabet: Alphabet, columns: &[u32]) -> usize {
+    columns.len() / alphabet.width()
 }
 
 /// Gain in log-likelihood below which the fit of the lengths of all parts ends.

@@ -185,9 +185,11 @@ fn codon_models_are_chosen() {
     assert!(of("MG+F3X4").is_within(of("MGK+F3X4")));
     assert!(!of("MG+F1X4").is_within(of("MGK+F3X4")) && !of("MGK+F3X4").is_within(of("GY+F3X4")));
     let free = |head: &str| free_parameters(&Model::new(of(head).name(), &patterns));
+    // Two ratios, of which MG has one; and 3 shares of bases at each of 3 positions, 3 at all, or
+    // those of 61 codons but one.
     assert_eq!(
         ["GY+F3X4", "GY+F1X4", "GY+F", "MG+F3X4"].map(free),
-        [11, 5, 62, 10]
+        [2 + 9, 2 + 3, 2 + 60, 1 + 9]
     );
     // Another code is part of the name.
     let other = Alphabet::Codon(GeneticCode::new(11).unwrap());
@@ -304,6 +306,38 @@ fn parts_that_evolved_alike_are_merged() {
     assert_eq!(merged.sites, 1200);
     // The last round merges nothing.
     assert_eq!(rounds, [6, 3, 1]);
+}
+
+/// A codon is one site of a scheme's score, too, and its three columns stay together in a merge.
+#[test]
+fn codons_of_parts_are_sites() {
+    let genes = evolved("GY{0.2/6}", 5, 120, 9);
+    // The second of two genes is within a codon of the first: between its bases 100 and 101.
+    let row = |taxon: usize| {
+        let own = genes.row(taxon);
+        [&own[..100], &own[240..], &own[100..240]].concat()
+    };
+    let rows = (0..5).map(row).collect();
+    let alignment = Alignment::new(genes.names().to_vec(), rows).unwrap();
+    let alphabet = Alphabet::Codon(GeneticCode::new(1).unwrap());
+    let part = |name: &str, sites: Vec<u32>| Part {
+        name: name.to_owned(),
+        alphabet,
+        sites,
+    };
+    let outer: Vec<u32> = (0..100).chain(220..360).collect();
+    let inner: Vec<u32> = (100..220).collect();
+    let parts = [part("outer", outer.clone()), part("inner", inner.clone())];
+    let (found, _) = merged(&alignment, &parts, Merge::Greedy);
+    let (lnl, k) = (found.lnl, found.parameters as f64);
+    assert!((found.score - (k * 120_f64.ln() - 2.0 * lnl)).abs() < 1e-9);
+    assert_eq!(found.sites, 360);
+    // Genes that evolved alike have one model.
+    assert_eq!(found.subsets.len(), 1);
+    assert_eq!(found.subsets[0].sites, [outer, inner].concat());
+    let joint = found.subsets[0].selection.best();
+    assert!((joint.lnl - lnl).abs() < 1e-9);
+    assert!((joint.bic - (joint.parameters as f64 * 120_f64.ln() - 2.0 * lnl)).abs() < 1e-9);
 }
 
 #[test]
