@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// `-` is standard input, a folder has an alignment for each locus
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
-    /// Kind of data
+    /// Kind of data, of an alignment without partitions
     #[arg(long, default_value = "auto", value_parser = named([
         ("auto", "By the alignment's characters", Kind::Auto),
         ("dna", "Nucleotides", Kind::Dna),
@@ -125,7 +125,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// A kind of data.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Auto,
     Dna,
@@ -147,8 +147,17 @@ impl Args {
             relaxed || self.rcluster.is_none() && self.rcluster_max.is_none(),
             "--rcluster and --rcluster-max are for --merge rclusterf and --merge rcluster"
         );
+        ensure!(
+            self.code.number() == 1 || self.data == Kind::Codon,
+            "--code is for --data codon"
+        );
         let pool = common::pool(self.engines)?;
         let mut alignment = common::reader().alignment(&self.msa)?;
+        ensure!(
+            self.data == Kind::Auto || self.partitions.is_none() && alignment.loci().is_empty(),
+            "--data is for an alignment without parts: each line of --partitions FILE names the \
+             kind of its own"
+        );
         let options = selection::Options {
             criterion: self.criterion,
             free_rates_max: self.free_rates_max.into(),

@@ -192,6 +192,12 @@ const REFUSALS: [(&str, &str, &str); 135] = [
         "--msa made.phy --rcluster 10",
         "--merge rclusterf",
     ),
+    ("phylo models", "--msa made.phy --code 2", "--data codon"),
+    (
+        "phylo models",
+        "--msa made.phy --partitions made.parts --data codon",
+        "--partitions",
+    ),
     (
         "phylo test",
         "--msa made.phy --trees made.nwk --model JC",
