@@ -96,9 +96,7 @@ pub(super) fn numbered(tree: &Tree, names: &[String]) -> (String, Vec<HalfId>) {
                 let below = tree.back(half);
                 path.push(Step::Leave(below));
                 if tree.is_tip(below) {
-                    // As Newick has it: in quotes where that is needed.
-                    let label = Newick::root(names[below.index()].clone()).to_string();
-                    text.push_str(label.trim_end_matches(';'));
+                    text.push_str(&quoted(&names[below.index()]));
                     continue;
                 }
                 let [a, b] = tree.others(below);
@@ -109,4 +107,32 @@ pub(super) fn numbered(tree: &Tree, names: &[String]) -> (String, Vec<HalfId>) {
     }
     text.push_str(");");
     (text, branches)
+}
+
+/// A name as Newick has it, in quotes where that is needed; also where it has braces, which would
+/// be read as a branch's number.
+fn quoted(name: &str) -> String {
+    let text = Newick::root(name.to_owned()).to_string();
+    let label = text.trim_end_matches(';');
+    match label.contains(['{', '}']) && !label.starts_with('\'') {
+        true => format!("'{label}'"),
+        false => label.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_behind_lengths_alone() {
+        let names = ["a{7}", "b;c", "it's{1}"].map(str::to_owned);
+        let (text, branches) = numbered(&Tree::star(3, [0, 1, 2], 0.5), &names);
+        for (number, below) in branches.iter().enumerate() {
+            let label = ["'a{7}'", "'b;c'", "'it''s{1}'"][below.index()];
+            let branch = format!("{label}:0.5000000000{{{number}}}");
+            assert!(text.contains(&branch), "{text}");
+        }
+        assert_eq!((branches.len(), text.matches(['(', ',']).count()), (3, 3));
+    }
 }
