@@ -212,7 +212,7 @@ pub fn compare_all(trees: &[Newick], bytes_max: u64) -> Result<TreeSet, SetError
     // Each split once in all: equal splits have one number, so that pairs compare numbers alone.
     let mut numbers: HashMap<Split, usize> = HashMap::new();
     let mut sets: Vec<Vec<usize>> = Vec::with_capacity(count);
-    let mut kept = cells;
+    let mut kept = cells.saturating_mul(CELL_NUMBERS);
     for (at, tree) in trees.iter().enumerate() {
         let number = at + 1;
         // The splits so far and the tree's own twice, while they are numbered.
@@ -265,6 +265,9 @@ pub fn compare_all(trees: &[Newick], bytes_max: u64) -> Result<TreeSet, SetError
 /// Bytes of a split in a table besides its set of taxa, and of a number.
 const SPLIT_BYTES: usize = 96;
 const NUMBER_BYTES: u64 = 8;
+/// Numbers whose memory a distance of the matrix takes: its own, and its text's. That is some bytes
+/// of JSON, and half of a line of the table; a growing text is there twice.
+const CELL_NUMBERS: u64 = 4;
 
 /// Numbers that both ascending lists have.
 fn shared(one: &[usize], other: &[usize]) -> usize {
@@ -380,6 +383,13 @@ mod tests {
         let refused = |trees: &[Newick], most| compare_all(trees, most).unwrap_err();
         assert_eq!(refused(&trees[..1], u64::MAX), SetError::Few { trees: 1 });
         assert!(matches!(refused(&trees, 1 << 10), SetError::Memory { .. }));
+        // A hundred trees have 10,000 distances, of 32 bytes each; twice as many have 40,000.
+        let many = |count: usize| vec![Newick::parse("(a,b,c);").unwrap(); count];
+        assert!(compare_all(&many(100), 1 << 20).is_ok());
+        assert!(matches!(
+            refused(&many(200), 1 << 20),
+            SetError::Memory { .. }
+        ));
         let other = Newick::parse_file("(a,b,c,d); (a,b,c,x);").unwrap();
         assert!(matches!(
             refused(&other, u64::MAX),
