@@ -46,6 +46,12 @@ def test_site_log_likelihoods_add_up(data):
         assert sites.sum() == pytest.approx(one.log_likelihood, abs=1e-6)
     again = phylo.evaluate(alignment, one.tree, one.models[0], opt="none")
     assert again.log_likelihood == pytest.approx(one.log_likelihood, abs=0.01)
+    for epsilon in (0, -1, math.nan, math.inf):
+        with pytest.raises(phylo.PhyloError, match="epsilon"):
+            phylo.evaluate(alignment, truth, MODEL, epsilon=epsilon)
+    for wrong in ({"branch_mean": math.nan}, {"branch_mean": 0}, {"sites": 10**12}):
+        with pytest.raises(phylo.PhyloError, match="branch_mean from"):
+            phylo.simulate("JC", taxa=4, **{"sites": 10, **wrong})
 
 
 def test_models_are_ranked(data):
@@ -200,6 +206,9 @@ def test_dates():
         phylo.date("(a:0.5,b:0.3);", 100, dates={"a": 0, "b": 8})
     with pytest.raises(phylo.PhyloError, match="does not end in a date"):
         phylo.date(tree, 100)
+    for wrong in ({"sites": 0}, {"sites": 500, "replicates": 100_001}):
+        with pytest.raises(phylo.PhyloError, match="at least 1, replicates at most 100000"):
+            phylo.date(tree, dates=dates, **wrong)
 
 
 def test_a_sequence_is_placed_where_it_was(data):

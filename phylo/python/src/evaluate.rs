@@ -78,6 +78,12 @@ pub(crate) fn evaluate(
     engines: Option<usize>,
 ) -> PyResult<Evaluation> {
     let fit = choose("opt", opt, &FITS)?;
+    // With one that is no number a fit would not see that it has ended.
+    if !(1e-9..=1e3).contains(&epsilon) {
+        return Err(PhyloError::new_err(format!(
+            "epsilon={epsilon}: 1e-9 to 1000"
+        )));
+    }
     let brlen = parts::linked(brlen)?;
     let names = alignment.inner.names();
     // A fit replaces the given lengths: then a missing one does not matter.

@@ -36,6 +36,11 @@ pub(crate) fn simulate(
     seed: u64,
     branch_mean: f64,
 ) -> PyResult<(Alignment, String)> {
+    if sites > SITES_MAX || !(1e-6..=10.0).contains(&branch_mean) {
+        return Err(PhyloError::new_err(format!(
+            "sites must be at most {SITES_MAX}, branch_mean from 1e-6 to 10"
+        )));
+    }
     let name = model_name(model).map_err(refuse_with(format!("model {model}")))?;
     let (tree, names) = match (tree, taxa) {
         (Some(text), None) => {
@@ -279,6 +284,11 @@ pub(crate) fn date<'py>(
             "rate must be from 1e-15 to 1e9, spread from 0 to 10",
         ));
     }
+    if sites == 0 || replicates > REPLICATES_MAX {
+        return Err(PhyloError::new_err(format!(
+            "sites must be at least 1, replicates at most {REPLICATES_MAX}"
+        )));
+    }
     let known = match dates {
         Some(known) => known.dates(),
         None => Dates::of_names(&newick),
@@ -315,5 +325,8 @@ fn gene_trees(labels: Vec<String>, texts: &[String], contract: Option<f64>) -> P
     }
 }
 
+/// As the command line has them: more would not end, or need more memory than there is.
+const SITES_MAX: usize = 100_000_000;
+const REPLICATES_MAX: u32 = 100_000;
 /// Gain in log-likelihood below which a fit ends.
 const EPSILON: f64 = 0.01;
