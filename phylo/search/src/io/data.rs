@@ -20,6 +20,7 @@ use crate::profiles;
 use crate::selection::likely_alphabet;
 use crate::selection::partitions::Part;
 use sidecore_bare::width::ToU64;
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -214,8 +215,7 @@ impl Partitions {
             if is_auto(&line.model) {
                 return Err(DataError::NoModel).at(place);
             }
-            let name =
-                model_name(&with_states(&line.model, || alignment.multistates())).at(place)?;
+            let name = model_name(&own_states(&line.model, alignment, &line.sites)).at(place)?;
             // What is wrong with characters is the alignment's fault, not the line's.
             let place = format!("{msa}, partition {}", line.name);
             let patterns = Patterns::of_sites(alignment, name.alphabet(), line.sites);
@@ -265,7 +265,7 @@ pub fn parts_to_model(
         let alphabet = match is_auto(&line.model) {
             true => likely_alphabet(alignment),
             false => {
-                let text = with_states(&line.model, || alignment.multistates());
+                let text = own_states(&line.model, alignment, &line.sites);
                 model_name(&text).at(&place)?.alphabet()
             }
         };
@@ -277,6 +277,16 @@ pub fn parts_to_model(
         });
     }
     Ok((parts, patterns))
+}
+
+/// A partition's model with the number of states of its own columns, where it is written without
+/// one: letters of other partitions' DNA would be states far up.
+fn own_states<'m>(model: &'m str, alignment: &Alignment, columns: &[u32]) -> Cow<'m, str> {
+    with_states(model, || match alignment.of_columns(columns) {
+        Ok(own) => own.multistates(),
+        // Fewer than three taxa have a character there.
+        Err(_) => alignment.multistates(),
+    })
 }
 
 /// The linkage of branch lengths that a user has asked for and the models' `+B` select; scaled by
@@ -529,3 +539,31 @@ fn is_auto(model: &str) -> bool {
 
 /// Divisor: at least one value in this many is kept, even where much repeats.
 const REPEATS: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_those_of_a_partitions_own_columns() {
+        let names = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+        let rows: [&[u8]; 4] = [b"ACGT012", b"ACGA010", b"ACCT100", b"ACCT101"];
+        let alignment = Alignment::new(names, rows.map(<[u8]>::to_vec).to_vec()).unwrap();
+        // Two of the columns have the states 0 and 1, the last one 2 as well; T would be the 30th.
+        let lines = "JC, one = 1-4\nMK, two = 5-6\nMULTIx_MK+G, three = 7\n";
+        let expected = [
+            Alphabet::Dna,
+            Alphabet::Multistate(2),
+            Alphabet::Multistate(3),
+        ];
+        let found = Partitions::of_lines(&alignment, "a", lines, "lines").unwrap();
+        let patterns = found.parts.iter().map(|part| &part.patterns);
+        assert_eq!(
+            patterns.map(Patterns::alphabet).collect::<Vec<_>>(),
+            expected
+        );
+        let (parts, _) = parts_to_model(&alignment, lines, "lines").unwrap();
+        let alphabets = parts.iter().map(|part| part.alphabet);
+        assert_eq!(alphabets.collect::<Vec<_>>(), expected);
+    }
+}
