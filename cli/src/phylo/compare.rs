@@ -1,6 +1,7 @@
 //! `sidecore phylo compare`.
 
 use super::common::reader;
+use super::limits;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use sidecore_phylo::compare::{Distance, TreeSet, compare, compare_all};
@@ -39,7 +40,9 @@ impl Args {
         if first.newicks.len() == 1 {
             bail!("{} has one tree: name another file, too", shown());
         }
-        let set = compare_all(&first.newicks, first.memory).with_context(shown)?;
+        // Distances grow with the square of the trees: the bound is not that of the file's size.
+        let memory = limits::memory().of_work();
+        let set = compare_all(&first.newicks, memory).with_context(shown)?;
         if let Some(path) = &self.output {
             output::file(path, &set.table())?;
             // Standard output is for one result.

@@ -132,6 +132,15 @@ fn all_pairs_of_a_file_are_compared() {
     let output = sidecore(here, &["compare", "one.nwk"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("one.nwk has one tree"));
+    // 3,000 trees have 9 million distances of 32 bytes, 275 MiB: more than reading a file of this
+    // size may take (192 MiB and 64 times the file), not more than the work may.
+    std::fs::write(here.join("many.nwk"), trees.repeat(1000)).expect("written");
+    let output = sidecore(here, &["compare", "many.nwk"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    let output = sidecore(here, &["compare", "many.nwk", "--memory", "200MiB"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--memory"));
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl Memory {
 
     /// Bytes that the computation may take.
     #[must_use]
-    fn of_work(self) -> u64 {
+    pub fn of_work(self) -> u64 {
         self.given.unwrap_or(self.machine / 4 * 3)
     }
 
