@@ -52,6 +52,8 @@ def test_site_log_likelihoods_add_up(data):
     for wrong in ({"branch_mean": math.nan}, {"branch_mean": 0}, {"sites": 10**12}):
         with pytest.raises(phylo.PhyloError, match="branch_mean from"):
             phylo.simulate("JC", taxa=4, **{"sites": 10, **wrong})
+    with pytest.raises(phylo.PhyloError, match="below 0"):
+        phylo.simulate("JC", 10, tree="(a:1,b:-1,c:1);")
 
 
 def test_models_are_ranked(data):
@@ -206,6 +208,10 @@ def test_dates():
         phylo.date("(a:0.5,b:0.3);", 100, dates={"a": 0, "b": 8})
     with pytest.raises(phylo.PhyloError, match="does not end in a date"):
         phylo.date(tree, 100)
+    # A name that would open a comment in a file of dates.
+    renamed = phylo.date(tree.replace("a:", "#a:"), 500, dates={**dates, "#a": dates["a"]})
+    assert renamed["dates_unused"] == 1
+    assert (renamed["nodes"][2]["name"], renamed["nodes"][2]["date"]) == ("#a", 2003)
     for wrong in ({"sites": 0}, {"sites": 500, "replicates": 100_001}):
         with pytest.raises(phylo.PhyloError, match="at least 1, replicates at most 100000"):
             phylo.date(tree, dates=dates, **wrong)

@@ -12,7 +12,7 @@ use sidecore_phylo::concordance::Concordance;
 use sidecore_phylo::consensus::{Rule, consensus as agreed};
 use sidecore_phylo::dating::{ClockOptions, Dates, DatingError, date as dated, without_outgroup};
 use sidecore_phylo::evaluation::Fit;
-use sidecore_phylo::io::data::{linkage, model_name};
+use sidecore_phylo::io::data::{check_lengths, linkage, model_name};
 use sidecore_phylo::likelihood::{Likelihood, Options};
 use sidecore_phylo::model::Model;
 use sidecore_phylo::msa::Patterns;
@@ -47,7 +47,9 @@ pub(crate) fn simulate(
             let newick = Newick::parse(text).map_err(refuse_with("tree"))?;
             let names = newick.tip_labels();
             parts::warn_of_lengths(py, text)?;
-            (parts::tree(text, &names)?, names)
+            let tree = parts::tree(text, &names)?;
+            check_lengths(&tree).map_err(refuse_with("tree"))?;
+            (tree, names)
         }
         (None, Some(taxa @ 4..)) => {
             let tree = evolve::tree_of_seed(taxa, branch_mean, seed);
@@ -245,6 +247,11 @@ impl Known {
         // A heading, so that a first line without a date is an error like the others.
         let mut text = "name\tdate\n".to_owned();
         for (name, stamp) in table {
+            // Else the line of such a name would be a comment.
+            let name = match name.starts_with('#') {
+                true => format!("'{name}'"),
+                false => name,
+            };
             let date = match stamp {
                 Stamp::Number(date) => date.to_string(),
                 Stamp::Text(date) => date,
