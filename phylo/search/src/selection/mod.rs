@@ -492,10 +492,17 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
     }
 
     fn sort(&mut self) {
-        let criterion = self.options.criterion;
-        self.fits
-            .sort_by(|a, b| a.score(criterion).total_cmp(&b.score(criterion)));
+        sort(&mut self.fits, self.options.criterion);
     }
+}
+
+/// Sorts fits by their scores. Of equal ones that of fewer parameters is first: where there are too
+/// few sites for AICc all are infinite.
+fn sort(fits: &mut [Fit], criterion: Criterion) {
+    fits.sort_by(|a, b| {
+        let scores = a.score(criterion).total_cmp(&b.score(criterion));
+        scores.then(a.parameters.cmp(&b.parameters))
+    });
 }
 
 /// Published profiles and mixtures of matrices, fewer classes first.

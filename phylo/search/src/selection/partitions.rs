@@ -349,7 +349,6 @@ impl<R: Runner + Clone> Choice<'_, R> {
         loop {
             let pairs = self.pairs(parts, scheme);
             let sums = self.sums(&self.subsets);
-            let before = self.score_of(sums);
             let mut better: Vec<Merger> = Vec::new();
             for (done, &pair) in pairs.iter().enumerate() {
                 progress(Step::Pairs(done + 1, pairs.len()));
@@ -365,12 +364,12 @@ impl<R: Runner + Clone> Choice<'_, R> {
                         self.joined(alphabet, one, other, members.clone())?
                     }
                 };
-                let score = self.score_of(self.merged(sums, pair, &joined));
-                let gains = score < before;
+                let next = self.merged(sums, pair, &joined);
+                let gains = self.is_better(next, sums);
                 tried.insert(members, gains.then(|| joined.clone()));
                 if gains {
                     better.push(Merger {
-                        score,
+                        score: self.score_of(next),
                         pair,
                         joined,
                     });
@@ -403,7 +402,6 @@ impl<R: Runner + Clone> Choice<'_, R> {
 
     /// Merges pairs, the best first, as long as each improves the score; a subset once.
     fn take(&mut self, better: Vec<Merger>, mut sums: (f64, usize)) {
-        let mut score = self.score_of(sums);
         let (mut changed, mut gone) = (vec![false; self.subsets.len()], Vec::new());
         for Merger { pair, joined, .. } in better {
             if pair.iter().any(|&at| changed[at]) {
@@ -411,10 +409,9 @@ impl<R: Runner + Clone> Choice<'_, R> {
             }
             let next = self.merged(sums, pair, &joined);
             // By AICc a saved parameter is worth less once others are saved.
-            if self.score_of(next) >= score {
+            if !self.is_better(next, sums) {
                 continue;
             }
-            score = self.score_of(next);
             sums = next;
             pair.iter().for_each(|&at| changed[at] = true);
             self.subsets[pair[0]] = joined;
@@ -444,6 +441,14 @@ impl<R: Runner + Clone> Choice<'_, R> {
 
     fn score_of(&self, (lnl, parameters): (f64, usize)) -> f64 {
         self.options.criterion.score(lnl, parameters, self.counted)
+    }
+
+    /// True if a scheme scores better than another, by their sums. Of two with too few sites for
+    /// AICc, which is infinite then, the one of fewer parameters is nearer to having enough.
+    fn is_better(&self, one: (f64, usize), other: (f64, usize)) -> bool {
+        let [own, its] = [one, other].map(|sums| self.score_of(sums));
+        let is_open = own == f64::INFINITY && its == f64::INFINITY;
+        own < its || is_open && one.1 < other.1
     }
 
     /// The pairs of subsets to try: all that may share a model, or the most alike of these.
@@ -503,8 +508,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
                 fits.push(fitter.fit(&start.candidate, Some(&start), super::EPSILON)?);
             }
         }
-        let criterion = self.options.criterion;
-        fits.sort_by(|a, b| a.score(criterion).total_cmp(&b.score(criterion)));
+        super::sort(&mut fits, self.options.criterion);
         Ok(Subset {
             parts,
             sites,

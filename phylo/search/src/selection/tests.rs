@@ -225,6 +225,40 @@ fn criteria_are_as_published() {
     assert_eq!(Criterion::Aicc.score(-1000.0, 20, 21), f64::INFINITY);
 }
 
+/// AICc is infinite up to a site more than there are parameters: then the fewest are the best.
+#[test]
+fn too_few_sites_have_the_fewest_parameters() {
+    let options = Options {
+        criterion: Criterion::Aicc,
+        free_rates_max: 0,
+        classes_max: 0,
+    };
+    // Seven taxa have 2 * 7 - 3 branches: as many parameters as sites, without any of a model.
+    let (patterns, tree) = patterns(&evolved("JC", 7, 11, 3), Alphabet::Dna);
+    let found = chosen(&patterns, &tree, &options);
+    assert_eq!(found.best().aicc, f64::INFINITY);
+    assert_eq!(
+        (found.best().name.as_str(), found.best().parameters),
+        ("JC", 11)
+    );
+    // Five parts of three sites: 10 parameters and one for each part at least, up to three subsets
+    // finite.
+    let alignment = evolved("JC", 7, 15, 3);
+    let part = |k: u32| Part {
+        name: format!("p{k}"),
+        alphabet: Alphabet::Dna,
+        sites: (3 * k..3 * (k + 1)).collect(),
+    };
+    let parts: Vec<Part> = (0..5).map(part).collect();
+    let merge = Merge::Greedy;
+    let found = select_partitions(&tree, &alignment, &parts, merge, &options, Serial, |_| {});
+    let found = found.unwrap();
+    assert_eq!(
+        (found.score_before, found.subsets.len()),
+        (f64::INFINITY, 1)
+    );
+}
+
 #[test]
 fn special_cases_are_known() {
     let all = candidates::all(Alphabet::Dna);
