@@ -3,6 +3,7 @@
 use sidecore_engine::KernelError;
 use sidecore_sys::SysError;
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The task was cancelled while it waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -13,6 +14,17 @@ impl From<Cancelled> for OffloadError {
     fn from(_: Cancelled) -> Self {
         Self::Cancelled
     }
+}
+
+/// Runs `work`, turning a panic into an error: packets, loops and engines' threads all run work,
+/// and none of them may end by it.
+pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
+    caught(work).map_err(|message| OffloadError::Panicked { message })
+}
+
+/// Runs `work`, turning a panic into its message.
+pub(crate) fn caught<R>(work: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message_of(panic.as_ref()))
 }
 
 /// Errors of off-loaded work and of starting a pool.

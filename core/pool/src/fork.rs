@@ -11,9 +11,10 @@
 
 use crate::claims::Preferred;
 use crate::command::Command;
-use crate::error::OffloadError;
+use crate::error::{OffloadError, guarded};
+use crate::packet::Driver;
 use crate::pool::Pool;
-use crate::shared::{Claim, Driver, guarded};
+use crate::shared::Claim;
 use crate::task;
 use parking_lot::Mutex;
 use std::cmp::Ordering;

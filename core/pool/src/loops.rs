@@ -10,10 +10,11 @@
 
 use crate::claims::Preferred;
 use crate::command::Command;
-use crate::error::OffloadError;
+use crate::error::{OffloadError, guarded};
 use crate::job::JobTicket;
+use crate::packet::Driver;
 use crate::partition::{LoopPartition, Worker};
-use crate::shared::{Claim, Driver, Shared, add, guarded};
+use crate::shared::{Claim, Shared, add};
 use crate::task::WaitPoint;
 use crate::tracks;
 use parking_lot::Mutex;

@@ -8,10 +8,17 @@
 //! it.
 #![allow(unsafe_code)]
 
-use crate::shared::Driver;
 use sidecore_bare::width::ToUsize;
+use sidecore_engine::Core;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
+
+/// Working parts of an engine, or of a core that is no engine's.
+pub(crate) struct Driver {
+    pub(crate) core: Core,
+    /// Units of loops that it has done since its counters were last updated.
+    pub(crate) units: u64,
+}
 
 /// Words that a request carries: two lines less its head.
 pub(crate) const REQUEST_WORDS: usize = 14;

@@ -31,9 +31,8 @@ mod adaptors;
 
 pub use adaptors::{Bridge, Chunks, Enumerate, FilterMap, Map, Zip};
 
-use crate::error::OffloadError;
+use crate::error::{OffloadError, guarded};
 use crate::pool::Pool;
-use crate::shared::guarded;
 use parking_lot::Mutex;
 use sidecore_bare::width::ToUsize;
 use sidecore_engine::Core;

@@ -11,9 +11,10 @@
 use crate::claims::ENGINES_MAX;
 use crate::command::Command;
 use crate::config::{Background, PoolConfig};
-use crate::error::OffloadError;
+use crate::error::{OffloadError, guarded};
 use crate::loops::Loop;
-use crate::shared::{Claim, Driver, Posted, Shared, add, engine_thread, guarded};
+use crate::packet::Driver;
+use crate::shared::{Claim, Posted, Shared, add, engine_thread};
 use crate::task::{self, Scope, TasksOptions};
 use crate::tracks;
 use parking_lot::Mutex;

@@ -14,9 +14,9 @@
 #![allow(unsafe_code)]
 
 use crate::command::{Command, CommandSlot};
-use crate::error::OffloadError;
-use crate::packet::{Packet, Payload, REPLY_WORDS, REQUEST_WORDS};
-use crate::shared::{Claim, Driver, caught};
+use crate::error::{OffloadError, caught};
+use crate::packet::{Driver, Packet, Payload, REPLY_WORDS, REQUEST_WORDS};
+use crate::shared::Claim;
 use crate::task;
 use crate::tracks;
 use sidecore_sync::WaitOptions;

@@ -6,13 +6,14 @@
 
 mod slot;
 
-pub(crate) use slot::{Driver, EngineSlot, add, caught, engine_thread, guarded};
+pub(crate) use slot::{EngineSlot, add, engine_thread};
 
 use crate::claims::{Claims, EnginesOnCpus, Preferred, Resting};
 use crate::command::{Command, CommandSlot};
 use crate::config::{Background, PoolConfig};
-use crate::error::{Cancelled, OffloadError};
+use crate::error::{Cancelled, OffloadError, guarded};
 use crate::job::{JOBS_MAX, Jobs};
+use crate::packet::Driver;
 use crate::short_loops::ShortLoops;
 use crate::task::{self, Accounts, Priority, WaitPoint};
 use crate::tracks;

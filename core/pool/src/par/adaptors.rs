@@ -7,9 +7,8 @@
 //! failed. Any thread or task, as all of `par.rs`.
 
 use super::{Options, Par, Source, options};
-use crate::error::OffloadError;
+use crate::error::{OffloadError, guarded};
 use crate::pool::Pool;
-use crate::shared::guarded;
 use parking_lot::Mutex;
 use sidecore_sched::ClassId;
 use std::iter::Sum;

@@ -6,24 +6,16 @@
 
 use super::Shared;
 use crate::command::{Command, CommandSlot};
-use crate::error::{OffloadError, message_of};
+use crate::error::guarded;
+use crate::packet::Driver;
 use crate::stalls::Stalls;
 use crate::task;
 use crate::tracks;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use sidecore_engine::Core;
 use sidecore_sys::{clock, cpu};
 use sidecore_trace::{self as trace, Name};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Working parts of an engine, or of a core that is no engine's.
-pub(crate) struct Driver {
-    pub(crate) core: Core,
-    /// Units of loops that it has done since its counters were last updated.
-    pub(crate) units: u64,
-}
 
 /// Counters of one engine, written by its driver.
 #[derive(Default)]
@@ -152,15 +144,4 @@ fn count_stall(slot: &EngineSlot, stalls: &mut Stalls) {
 /// Adds to a counter that only the holder of the claim writes: no locked instruction needed.
 pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
-}
-
-/// Runs `work`, turning a panic into an error: packets, loops and engines' threads all run work,
-/// and none of them may end by it.
-pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
-    caught(work).map_err(|message| OffloadError::Panicked { message })
-}
-
-/// Runs `work`, turning a panic into its message.
-pub(crate) fn caught<R>(work: impl FnOnce() -> R) -> Result<R, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message_of(panic.as_ref()))
 }
