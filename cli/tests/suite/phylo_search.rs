@@ -111,6 +111,7 @@ fn engines_and_policies_change_nothing() {
         ".mlTrees",
         ".startTrees",
         ".support",
+        ".supportAll",
         ".supportTBE",
     ];
     assert_eq!(suffixes, all);
