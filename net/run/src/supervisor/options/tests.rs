@@ -66,7 +66,7 @@ fn the_stack_gets_the_options_that_it_has() {
     for (level, name) in [
         (tcp, libc::TCP_CORK),
         (libc::SOL_SOCKET, libc::SO_SNDBUF),
-        (libc::IPPROTO_IP, libc::TCP_NODELAY),
+        (libc::IPPROTO_IP, libc::TCP_USER_TIMEOUT),
     ] {
         assert_eq!(option(level, name, 1), None, "{level} {name}");
     }
