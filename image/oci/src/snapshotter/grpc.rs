@@ -216,14 +216,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{Shutdown, shutdown};
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_listener_that_fails_takes_no_processor() {
-        let folder = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        // Each call fails at once, as it does for lack of descriptors.
-        shutdown(&listener, Shutdown::Both).unwrap();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        // It can be read, so that each call is made; and it does not listen, so that each fails at
+        // once, as it does for lack of descriptors.
+        far.write_all(b"x").unwrap();
+        let listener = UnixListener::from(OwnedFd::from(near));
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let handler: Arc<Handler> = Arc::new(|_: &str, _: &[u8]| Ok(Vec::new()));
         let serving = std::thread::spawn(move || {
