@@ -418,8 +418,8 @@ fn convert(
     found: &mut Constants,
 ) -> Result<(), Error> {
     let starts = text.line_starts();
-    for line in said.lines() {
-        let Some((line, column, wanted)) = conversion(line) else {
+    for said in said.lines() {
+        let Some((line, column, wanted)) = conversion(said) else {
             continue;
         };
         let start = starts.get(line.saturating_sub(1)).copied();
@@ -436,6 +436,13 @@ fn convert(
             edit(text, place, wanted.abs(), edits)?;
         } else if text.is_users(named) && cut(wanted.abs()) != Cut::Exact {
             let (file, line) = text.position(named);
+            // In a list, g++ then writes the double in the float's place.
+            if said.contains(LEFT) {
+                return Err(Error::Refused(format!(
+                    "{file}:{line}: error: floats: the compiler does not make this constant a \
+                     float; write it as one number"
+                )));
+            }
             found.warnings.push(format!(
                 "{file}:{line}: warning: floats: this constant is rounded to the nearest float; \
                  write it as one number, which is cut as on the SPU"
@@ -445,11 +452,18 @@ fn convert(
     Ok(())
 }
 
+/// What the compiler says of a conversion that it leaves, as of constants in C++.
+const LEFT: &str = "changes the value of '";
+/// What it says of one that it has made.
+const MADE: &str = "changes value from '";
+
 /// Line, column and value of a constant that one of the compiler's lines says it converts.
 fn conversion(line: &str) -> Option<(usize, usize, f64)> {
     let (place, message) = line.split_once(": warning: ")?;
-    let (_, value) =
-        message.split_once("conversion from 'double' to 'float' changes value from '")?;
+    let message = message.strip_prefix("conversion from 'double' to 'float' ")?;
+    let value = [MADE, LEFT]
+        .iter()
+        .find_map(|words| message.strip_prefix(words))?;
     let value = value.split('\'').next()?.parse().ok()?;
     let mut parts = place.rsplitn(3, ':');
     let column = parts.next()?.parse().ok()?;
@@ -589,6 +603,17 @@ mod tests {
              double e = 0.1;\nfloat f = (float)0x1.666666p-1f;\n"
         );
         assert_eq!(found.warnings.len(), 1, "{:?}", found.warnings);
+        // As g++ says it, of a number and of the quotient.
+        let left = |column, value| {
+            let said = format!(
+                "/tmp/x.i:1:{column}: warning: conversion from 'double' to 'float' changes the \
+                 value of '{value}' [-Wfloat-conversion]\n"
+            );
+            constants(source, |_| Ok(said))
+        };
+        let found = left(22, "-1.0000000000000001e-1").expect("a number");
+        assert_eq!(found.source.map(|it| it.len()), Some(text.len()));
+        assert!(left(44, "3.3333333333333331e-1").is_err());
         assert_eq!(cut(0.75), Cut::Exact);
         assert_eq!(cut(1e-40), Cut::Number("0.0f".into()));
         assert!(constants(b"float a = 1e39f;", |_| Ok(String::new())).is_err());
