@@ -1,8 +1,9 @@
 //! `sidecore net capture`.
 
 use crate::{Outcome, output, signals};
-use anyhow::{Context, Result};
-use sidecore_net::capture::{CaptureFile, CaptureOptions, Filter, record};
+use anyhow::{Context, Result, bail};
+use sidecore_net::capture::{CaptureFile, CaptureOptions, CaptureRing, Filter, record};
+use sidecore_terminal::quantity;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -44,6 +45,12 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let is_standard = self.write.as_os_str() == "-";
+        if is_standard && self.file_bytes.is_some() {
+            bail!("--file-bytes divides files; write to one");
+        }
+        if self.file_bytes.is_some_and(|bytes| bytes < FILE_BYTES_MIN) {
+            bail!("--file-bytes: files of less than 64KiB would hold a frame or two");
+        }
         // Before a file is replaced.
         Filter::parse(&self.filter)?;
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
@@ -53,9 +60,15 @@ impl Args {
             let output = std::io::stdout().lock();
             Box::new(BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, output))
         } else {
-            let file = File::create(&self.write);
-            let file = file.with_context(|| format!("cannot write {name}"))?;
-            Box::new(CaptureFile::new(file))
+            let file = match self.file_bytes {
+                Some(file_bytes_max) => CaptureFile::first(CaptureRing {
+                    path: self.write,
+                    file_bytes_max,
+                    files_max: self.files,
+                }),
+                None => File::create(&self.write).map(CaptureFile::new),
+            };
+            Box::new(file.with_context(|| format!("cannot write {name}"))?)
         };
         let options = CaptureOptions {
             filter: self.filter,

@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 135] = [
+const REFUSALS: &[(&str, &str, &str)] = &[
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
