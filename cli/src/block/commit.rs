@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::format::lock::Cipher;
-use sidecore_block::overlay::{open_to_read, tools};
+use sidecore_block::overlay::{open_to_read, uppermost};
 use sidecore_block::pack::{FRAME_BYTES, Guard, Limits, Options, Thin, commit};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
@@ -66,7 +66,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        let top = tools::uppermost(&self.overlays)?.context("name an overlay")?;
+        let top = uppermost(&self.overlays)?.context("name an overlay")?;
         let seal = (self.tree || !self.sign.is_empty()).then(|| signer(&self.sign));
         let seal = seal.transpose()?;
         let is_named = !self.recipient.is_empty() || self.new_passphrase_file.is_some();

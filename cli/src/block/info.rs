@@ -3,7 +3,7 @@
 use super::common::{AccessArgs, MemoryArgs, OpenArgs};
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_block::overlay::tools;
+use sidecore_block::overlay::{describe, tools};
 use sidecore_block::pack::{Differences, ImageInfo, compare, sides};
 use sidecore_terminal::progress::watched;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let has_name = self.image.as_os_str() != "-";
         if has_name && tools::is_overlay_file(&self.image)? {
-            let overlay = tools::describe(&self.image)?;
+            let overlay = describe(&self.image)?;
             return output::report(self.json, &overlay.json(), |_| overlay.text());
         }
         let access = self.access.access()?;

@@ -44,7 +44,7 @@ use chain::LAYERS_MAX;
 pub use chain::{Changed, Overlay};
 pub use format::GRAIN_BYTES_RANGE;
 pub use layer::Used;
-pub use opening::{grain, open_to_read, open_to_write};
+pub use opening::{Description, describe, grain, open_to_read, open_to_write, uppermost};
 pub use sidecore_format::is_overlay;
 
 use format::{Change, SLOTS_AT};

@@ -227,3 +227,22 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
     };
     describe().map_err(|error: OverlayError| error.of(path))
 }
+
+/// The uppermost of these overlays, the lowest of which is first; `None` where there is none.
+///
+/// # Errors
+/// [`OverlayError::NoChain`] where one does not stand on the one before.
+pub fn uppermost(overlays: &[PathBuf]) -> Result<Option<&Path>, OverlayError> {
+    for pair in overlays.windows(2) {
+        let below = describe(&pair[1])?.parent;
+        let is_same = below.is_some_and(|below| {
+            let paths = (below.canonicalize(), pair[0].canonicalize());
+            matches!(paths, (Ok(one), Ok(other)) if one == other)
+        });
+        if !is_same {
+            let [lower, upper] = [&pair[0], &pair[1]].map(PathBuf::clone);
+            return Err(OverlayError::NoChain { lower, upper });
+        }
+    }
+    Ok(overlays.last().map(PathBuf::as_path))
+}

@@ -12,7 +12,6 @@ use super::format::{ENTRY_BYTES, GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE, Id, Par
 use super::identity::Identity;
 use super::layer::{Layer, write_superblocks};
 use super::load::{self, MAP_BYTES};
-pub use super::opening::{Description, describe};
 use super::seal::{LayerLock, Seal, random};
 use super::store::{FileStore, Store};
 use crate::format::output::{Existing, Output};
@@ -511,25 +510,6 @@ fn directory_of(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
-}
-
-/// The uppermost of these overlays, the lowest of which is first; `None` where there is none.
-///
-/// # Errors
-/// [`OverlayError::NoChain`] where one does not stand on the one before.
-pub fn uppermost(overlays: &[PathBuf]) -> Result<Option<&Path>, OverlayError> {
-    for pair in overlays.windows(2) {
-        let below = describe(&pair[1])?.parent;
-        let is_same = below.is_some_and(|below| {
-            let paths = (below.canonicalize(), pair[0].canonicalize());
-            matches!(paths, (Ok(one), Ok(other)) if one == other)
-        });
-        if !is_same {
-            let [lower, upper] = [&pair[0], &pair[1]].map(PathBuf::clone);
-            return Err(OverlayError::NoChain { lower, upper });
-        }
-    }
-    Ok(overlays.last().map(PathBuf::as_path))
 }
 
 /// True when the file at `path` begins as an overlay does; false also where there is no such file.

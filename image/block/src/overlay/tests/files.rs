@@ -1,8 +1,9 @@
 //! Overlays by their files: made, opened, cloned, refused.
 
+use super::super::describe;
 use super::super::identity::Identity;
 use super::super::tools::{
-    CloneKind, clone, clone_sized, create, create_sized, describe, is_overlay_file, open,
+    CloneKind, clone, clone_sized, create, create_sized, is_overlay_file, open,
 };
 use super::*;
 use crate::source::{BlockSource, BlockWrites};

@@ -1,11 +1,12 @@
 //! Overlays on encrypted images: nothing in the clear, nothing taken that was not written with the
 //! key, no key or nonce twice.
 
+use super::super::describe;
 use super::super::format::{LOG_AT, SUPERBLOCK_BYTES, u64_at};
 use super::super::identity::Identity;
 use super::super::seal::TRAILER_BYTES;
 use super::super::store::Store;
-use super::super::tools::{CloneKind, clone, create, describe, open};
+use super::super::tools::{CloneKind, clone, create, open};
 use super::*;
 use crate::source::{BlockSource, BlockWrites};
 use parking_lot::Mutex;
