@@ -22,7 +22,7 @@ use sidecore_sys::folder::{Folder, open_named};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Creates an overlay on an image, a sealed one if the image is encrypted. `name` is the image's,
