@@ -100,6 +100,14 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
     let Some(input) = input else {
         return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
+    if settings.floats && name == "cc1plus" {
+        // With -frounding-math, g++ writes a double in the place of a float in a list.
+        return Err(Error::Refused(
+            "error: floats: --floats=exact takes C; of C++ the compiler does not make all \
+             constants floats"
+                .into(),
+        ));
+    }
     let source = std::fs::read(input).map_err(Error::file("read", input))?;
     let compilation = Compilation {
         program,

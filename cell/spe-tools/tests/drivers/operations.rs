@@ -115,13 +115,20 @@ fn floats_are_the_spus_bit_for_bit() {
         ("spu-gcc", "-O1 -w"),
         ("spu-gcc", "-O2 -g"),
         ("spu-gcc", "-O3 -fverbose-asm --lanes=exact"),
-        ("spu-g++", "-O2 -x c++"),
     ] {
         let options = format!("{options} --floats=exact -o image floats.c");
         driven(folder.path(), compiler, &options);
         let result = ran(folder.path(), "image", &[]);
         assert_eq!(result, (wanted.into(), 0), "{compiler} {options}");
     }
+    let refused = driver(
+        folder.path(),
+        "spu-g++",
+        "-x c++ --floats=exact -o no floats.c",
+    );
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("--floats=exact takes C;"), "{said}");
     // Without the option they are this machine's.
     driven(folder.path(), "spu-gcc", "-O2 -o image floats.c");
     let (output, bad) = ran(folder.path(), "image", &[]);
