@@ -19,6 +19,12 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
         return Err(Error::Refused(format!("{source}: {}", names::NO_ASSEMBLER)));
     }
     let plus = plus || options.plus;
+    if plus && options.exact_floats {
+        // With -frounding-math, g++ writes a double in the place of a float in a list.
+        return Err(Error::Usage(
+            "--floats=exact takes C: of C++ the compiler does not make all constants floats".into(),
+        ));
+    }
     if plus {
         options.drop_old_plus();
     }

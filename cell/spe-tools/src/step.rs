@@ -103,7 +103,7 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
     if settings.floats && name == "cc1plus" {
         // With -frounding-math, g++ writes a double in the place of a float in a list.
         return Err(Error::Refused(
-            "error: floats: --floats=exact takes C; of C++ the compiler does not make all \
+            "error: floats: --floats=exact takes C: of C++ the compiler does not make all \
              constants floats"
                 .into(),
         ));

@@ -128,7 +128,7 @@ fn floats_are_the_spus_bit_for_bit() {
     );
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("--floats=exact takes C;"), "{said}");
+    assert!(said.contains("--floats=exact takes C:"), "{said}");
     // Without the option they are this machine's.
     driven(folder.path(), "spu-gcc", "-O2 -o image floats.c");
     let (output, bad) = ran(folder.path(), "image", &[]);
