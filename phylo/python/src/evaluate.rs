@@ -91,8 +91,8 @@ pub(crate) fn evaluate(
         parts::warn_of_lengths(py, tree)?;
     }
     let tree = parts::tree(tree, names)?;
-    let parts = parts::parts(alignment, model)?;
-    parts::warn(py, alignment, &parts)?;
+    let parts = parts::parts(&alignment.inner, model)?;
+    parts::warn(py, &alignment.inner, &parts)?;
     let (_, pool) = parts::pool(engines, "equi")?;
     let options = EvaluationOptions {
         fit,
@@ -150,8 +150,8 @@ pub(crate) fn test_trees<'py>(
     }
     let parsed = trees.iter().map(|text| parts::tree(text, names));
     let trees = parsed.collect::<PyResult<Vec<_>>>()?;
-    let parts = parts::parts(alignment, model)?;
-    parts::warn(py, alignment, &parts)?;
+    let parts = parts::parts(&alignment.inner, model)?;
+    parts::warn(py, &alignment.inner, &parts)?;
     let lengths = linkage(None, &parts).map_err(refuse)?;
     let (_, pool) = parts::pool(engines, "equi")?;
     let fit = |stop: &_| {
@@ -192,8 +192,8 @@ pub(crate) fn ancestors<'py>(
         parts::warn_of_lengths(py, tree)?;
     }
     let tree = parts::tree(tree, names)?;
-    let parts = parts::parts(alignment, model)?;
-    parts::warn(py, alignment, &parts)?;
+    let parts = parts::parts(&alignment.inner, model)?;
+    parts::warn(py, &alignment.inner, &parts)?;
     let lengths = linkage(None, &parts).map_err(refuse)?;
     let (_, pool) = parts::pool(engines, "equi")?;
     let work = |stop: &_| -> Result<_, LikelihoodError> {
@@ -264,8 +264,8 @@ pub(crate) fn support<'py>(
         }
         (Support::Alignment(kind), None, Some(alignment), Some(model)) => {
             let names = alignment.inner.names();
-            let parts = parts::parts(alignment, model)?;
-            parts::warn(py, alignment, &parts)?;
+            let parts = parts::parts(&alignment.inner, model)?;
+            parts::warn(py, &alignment.inner, &parts)?;
             let options = AlignmentSupport {
                 kind,
                 replicates: enough(replicates)?,
@@ -319,8 +319,8 @@ pub(crate) fn place<'py>(
         inner: queries.reference.clone(),
     };
     let tree = parts::tree(tree, reference.inner.names())?;
-    let parts = parts::parts(&reference, model)?;
-    parts::warn(py, &reference, &parts)?;
+    let parts = parts::parts(&reference.inner, model)?;
+    parts::warn(py, &reference.inner, &parts)?;
     let lengths = linkage(None, &parts).map_err(refuse)?;
     let (_, pool) = parts::pool(engines, "equi")?;
     let work = |stop: &_| -> Result<_, LikelihoodError> {

@@ -106,7 +106,7 @@ pub(crate) fn models(
         classes_max,
     };
     let patterns = Patterns::new(&alignment.inner, alphabet).map_err(refuse)?;
-    parts::warn_of(py, alignment, std::iter::once(&patterns))?;
+    parts::warn_of(py, &alignment.inner, std::iter::once(&patterns))?;
     let tree = match tree {
         Some(text) => parts::tree(text, alignment.inner.names())?,
         None => parsimony_tree(&[&patterns], None, &mut Random::new(seed)),

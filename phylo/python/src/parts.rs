@@ -1,6 +1,5 @@
 //! Parts that calls have in common: models, partitions, trees, engines, exceptions.
 
-use crate::alignment::Alignment;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
@@ -8,7 +7,7 @@ use serde::Serialize;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::io::data::{Partitions, is_doubtful, model_name};
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
-use sidecore_phylo::msa::{Findings, Patterns, Warning};
+use sidecore_phylo::msa::{Alignment, Findings, Patterns, Warning};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::tree::Tree;
@@ -20,7 +19,7 @@ use std::fmt::Display;
 
 /// An alignment under one model, or cut into the partitions that `model`'s lines name.
 pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOptions>> {
-    let (alignment, msa) = (&alignment.inner, "the alignment");
+    let msa = "the alignment";
     // No model's name has an equals sign; every line of partitions has one.
     let found = match model.contains('=') {
         true => Partitions::of_lines(alignment, msa, model, "the partitions").map_err(refuse)?,
@@ -35,7 +34,7 @@ pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOpti
 /// Warns, as Python does, of what is odd about an alignment under these partitions: what the
 /// command line warns of on standard error.
 pub(crate) fn warn(py: Python<'_>, alignment: &Alignment, parts: &[PartOptions]) -> PyResult<()> {
-    if is_doubtful(&alignment.inner, parts) {
+    if is_doubtful(alignment, parts) {
         say(
             py,
             "read as amino acids, which the model is for, but it looks like DNA",
@@ -50,8 +49,8 @@ pub(crate) fn warn_of<'p>(
     alignment: &Alignment,
     patterns: impl IntoIterator<Item = &'p Patterns> + Clone,
 ) -> PyResult<()> {
-    let findings = Findings::of(&alignment.inner, patterns);
-    let mut warnings = findings.warnings(&alignment.inner).into_iter();
+    let findings = Findings::of(alignment, patterns);
+    let mut warnings = findings.warnings(alignment).into_iter();
     warnings.try_for_each(|warning| say(py, &warning.to_string()))
 }
 

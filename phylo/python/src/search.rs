@@ -174,8 +174,8 @@ pub(crate) fn search(
         let newick = Newick::parse(text).map_err(refuse)?;
         Constraint::from_newick(&newick, names).map_err(refuse)
     });
-    let parts = parts::parts(alignment, model)?;
-    parts::warn(py, alignment, &parts)?;
+    let parts = parts::parts(&alignment.inner, model)?;
+    parts::warn(py, &alignment.inner, &parts)?;
     let request = Request {
         starts: Some(starts),
         trees: starts_of(start_trees, names)?,

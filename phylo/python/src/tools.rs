@@ -194,8 +194,8 @@ pub(crate) fn concordance<'py>(
         (Some(alignment), Some(model)) => {
             let names = alignment.inner.names();
             let own = parts::tree(tree, names)?;
-            let parts = parts::parts(alignment, model)?;
-            parts::warn(py, alignment, &parts)?;
+            let parts = parts::parts(&alignment.inner, model)?;
+            parts::warn(py, &alignment.inner, &parts)?;
             let linked = linkage(None, &parts).map_err(refuse)?;
             let work = |stop: &_| -> Result<(), AnalysisError> {
                 let runner = Stoppable {

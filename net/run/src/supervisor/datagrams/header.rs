@@ -1,8 +1,9 @@
-//! `struct msghdr` in a program's memory (recvmsg(2)).
+//! `struct msghdr` in a program's memory (recvmsg(2)), and the datagrams that are received into it.
 //!
 //! Must stay true: any bytes can be parsed; excessive counts are refused before anything is copied.
 
 use crate::caller::Caller;
+use crate::supervisor::Reply;
 use rustix::io::Errno;
 use sidecore_bare::width::ToUsize as _;
 use sidecore_sys::control_message::judge_for_tcp;
@@ -99,6 +100,29 @@ pub(super) fn clear_controls(
         clear_control(caller, at + index * MESSAGE_BYTES, is_sent)?;
     }
     Ok(())
+}
+
+/// Room for a datagram in a program's memory.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) payload: usize,
+    pub(super) control: usize,
+}
+
+/// Result of an attempt to take a datagram from where it waits.
+pub(super) enum Taken {
+    Datagram(Arrived),
+    Reply(Reply),
+}
+
+/// A datagram for the caller.
+pub(super) struct Arrived {
+    /// The result of the call.
+    pub(super) bytes: usize,
+    pub(super) payload: Vec<u8>,
+    pub(super) control: Vec<u8>,
+    pub(super) name: Vec<u8>,
+    pub(super) flags: i32,
 }
 
 /// Size and field offsets of `struct msghdr`.

@@ -2,8 +2,8 @@
 
 use super::super::PROCEED;
 use super::header::{
-    CONTROL_BYTES_AT, CONTROL_BYTES_MAX, FLAGS_AT, HEADER_BYTES, Header, MESSAGE_BYTES,
-    MESSAGES_MAX, NAME_BYTES_AT, clear_control, clear_controls,
+    Arrived, CONTROL_BYTES_AT, CONTROL_BYTES_MAX, FLAGS_AT, HEADER_BYTES, Header, MESSAGE_BYTES,
+    MESSAGES_MAX, NAME_BYTES_AT, Room, Taken, clear_control, clear_controls,
 };
 use super::refusing::{fail_by_held, translated};
 use super::*;
@@ -11,13 +11,6 @@ use crate::control;
 use crate::socket::files::patience;
 use sidecore_bare::width::{ToU64 as _, ToUsize as _};
 use std::time::Duration;
-
-/// Room for a datagram in a program's memory.
-#[derive(Clone, Copy)]
-pub(super) struct Room {
-    pub(super) payload: usize,
-    pub(super) control: usize,
-}
 
 impl Datagrams {
     pub(in super::super) fn receive_from(
@@ -257,19 +250,4 @@ fn patience_of(near: &OwnedFd) -> Option<Duration> {
 enum Received {
     Bytes(usize),
     Reply(Reply),
-}
-
-pub(super) enum Taken {
-    Datagram(Arrived),
-    Reply(Reply),
-}
-
-/// A datagram for the caller.
-pub(super) struct Arrived {
-    /// The result of the call.
-    pub(super) bytes: usize,
-    pub(super) payload: Vec<u8>,
-    pub(super) control: Vec<u8>,
-    pub(super) name: Vec<u8>,
-    pub(super) flags: i32,
 }

@@ -9,7 +9,7 @@
 //! Must stay true: a socket that has not asked for errors gets only those that the kernel would
 //! give it; the number of refusers is bounded.
 
-use super::receiving::{Arrived, Room, Taken};
+use super::header::{Arrived, Room, Taken};
 use super::*;
 use crate::control::{self, refused_by};
 use sidecore_net::IcmpError;
