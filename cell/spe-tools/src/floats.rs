@@ -452,9 +452,9 @@ fn convert(
     Ok(())
 }
 
-/// What the compiler says of a conversion that it leaves, as of constants in C++.
+/// The compiler's words of a conversion that it leaves, as of constants in C++.
 const LEFT: &str = "changes the value of '";
-/// What it says of one that it has made.
+/// Its words of one that it has made.
 const MADE: &str = "changes value from '";
 
 /// Line, column and value of a constant that one of the compiler's lines says it converts.
@@ -513,7 +513,7 @@ fn edit(text: &Text<'_>, place: usize, value: f64, edits: &mut Edits) -> Result<
 enum Cut {
     /// It is one.
     Exact,
-    /// What 24 bits have room for, in hexadecimal digits.
+    /// As much of it as 24 bits have room for, in hexadecimal digits.
     Number(String),
     /// It has no float of this machine's.
     Beyond,

@@ -79,7 +79,8 @@ fn a_c_client_runs_under_valgrind() {
     assert_eq!(said, "ready\nsum 3.5\n");
 }
 
-/// What an exception leaves behind is given back, and answers are those of the C functions.
+/// Memory and tickets that an exception leaves behind are given back, and answers are those of the
+/// C functions.
 #[test]
 fn a_client_in_cpp_owns_what_it_was_given() {
     let folder = tempfile::tempdir().unwrap();

@@ -91,7 +91,7 @@ pub mod dhcp {
     /// Bytes of a request: BOOTP's least (RFC 1542 section 2.1).
     pub const BYTES: usize = 300;
 
-    /// What a client asks for.
+    /// A client's request.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Wish {
         /// Offers of all servers.

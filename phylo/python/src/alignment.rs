@@ -109,7 +109,7 @@ impl Alignment {
         String::from_utf8_lossy(&self.inner.to_phylip()).into_owned()
     }
 
-    /// What pickle makes it from again.
+    /// The parts that pickle makes it from again.
     fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<(Vec<String>, Bound<'py, PyAny>)> {
         Ok((self.names(), self.to_numpy(py)?))
     }

@@ -187,7 +187,7 @@ impl RuleSetup {
     }
 }
 
-/// What each entry of a list stands for; for an empty list one choice that fits all.
+/// The choices of a list, by its entries; for an empty list one choice that fits all.
 fn choices<T, U>(
     list: &[T],
     of: impl Fn(&T) -> Result<U, SetupError>,

@@ -97,7 +97,7 @@ fn an_event_for_one_time_is_armed_anew() {
     assert_eq!(epoll.wait(1000), [(3, IN)]);
 }
 
-/// What came while the registration was spent is news once it is armed anew.
+/// Events that came while the registration was spent are news once it is armed anew.
 #[test]
 fn arming_anew_wakes_a_sleeping_thread() {
     let (epoll, session) = (Epoll::new(), Session::by_rings());

@@ -167,7 +167,7 @@ pub struct Config {
     pub filter: Vec<Rule>,
     /// Stateless address autoconfiguration from router advertisements (RFC 4862).
     pub autoconfigure: bool,
-    /// Where the IPv4 addresses come from.
+    /// The source of the IPv4 addresses.
     pub ipv4: Ipv4Source,
     /// Seed of all random numbers; must be secret in an open network.
     pub seed: u64,

@@ -501,7 +501,7 @@ fn what_the_filter_drops_has_no_answer_and_neighbours_have() {
     assert_eq!(lone.answers(ethernet(OUR_MAC, 0x0806, &arp)).len(), 1);
 }
 
-/// What the stack has opened needs no rule.
+/// Sessions that the stack has opened need no rule.
 #[test]
 fn answers_to_what_was_opened_here_pass_the_filter() {
     let drops = Rule {

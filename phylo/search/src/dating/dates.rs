@@ -1,4 +1,4 @@
-//! What is known of the dates of a tree's nodes, and texts that say it.
+//! Known dates of a tree's nodes, and the texts that have them.
 
 use crate::newick::Newick;
 use sidecore_offload::OffloadError;
@@ -15,7 +15,7 @@ pub enum DatingError {
     Line {
         /// Its number, from 1.
         line: usize,
-        /// What stands there.
+        /// The text that stands there.
         text: String,
     },
     /// A name that ends in no date.

@@ -403,7 +403,7 @@ impl Junctions<'_> {
     }
 }
 
-/// Where a function of one maximum has it, and the value there: golden section.
+/// The place of the one maximum of a function, and the value there: golden section.
 fn highest([mut low, mut high]: [f64; 2], mut value: impl FnMut(f64) -> f64) -> (f64, f64) {
     let within = |low: f64, high: f64, share: f64| low + share * (high - low);
     let (mut left, mut right) = (within(low, high, 1.0 - GOLDEN), within(low, high, GOLDEN));

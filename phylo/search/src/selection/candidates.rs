@@ -87,7 +87,7 @@ pub(super) struct Candidate {
     /// True if frequencies are counted.
     counted: bool,
     pub(super) rates: Rates,
-    /// What stands behind the rates: the correction for ascertainment, or nothing.
+    /// The suffix behind the rates: the correction for ascertainment, or nothing.
     tail: &'static str,
     /// Rates to try before free ones.
     usual: &'static [Rates],
