@@ -18,7 +18,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let cpu = bench.cpus.first().copied().unwrap_or(0);
     let picture = Picture::new();
     let picture = &picture;
-    let passes = bench.choose(3, 9);
+    let passes = bench.choose(1, 9);
     let mut cores = Vec::new();
     for way in &WAYS {
         let mut options = CoreOptions::of_this_machine();
@@ -45,7 +45,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         }));
     }
     bench.say("a picture to gray");
-    let rounds = bench.choose(3, 9);
+    let rounds = bench.choose(1, 9);
     let series = bench.interleave(&[("gray, 8 Mpx", "ms")], rounds, &mut candidates)?;
     drop(candidates);
     let series: Vec<Option<Series>> = series
