@@ -5,6 +5,7 @@
 
 use rustix::io::Errno;
 use sidecore_bare::width::ToUsize;
+use std::net::IpAddr;
 use std::ops::Range;
 
 /// One control message.
@@ -60,6 +61,33 @@ impl Iterator for ControlMessages<'_> {
             whole: at..next,
             value: at + HEADER_BYTES.to_usize()..end,
         })
+    }
+}
+
+/// Replaces the destination address in control messages that the kernel made (IP_PKTINFO,
+/// IPV6_PKTINFO), unless they were truncated.
+pub fn set_destination(control: &mut [u8], to: IpAddr) {
+    let blocks: Vec<ControlMessage> = ControlMessages::new(control).collect();
+    for block in blocks {
+        let value = &mut control[block.value];
+        match (block.level, block.kind) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                if let (IpAddr::V4(ip), Some(places)) = (to, value.get_mut(4..12)) {
+                    // `ipi_spec_dst` and `ipi_addr`: one address for a datagram that came in.
+                    places.copy_from_slice(&[ip.octets(), ip.octets()].concat());
+                }
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                let ip = match to {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                    IpAddr::V6(ip) => ip,
+                };
+                if let Some(place) = value.get_mut(..16) {
+                    place.copy_from_slice(&ip.octets());
+                }
+            }
+            _ => {}
+        }
     }
 }
 

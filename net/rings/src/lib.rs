@@ -4,9 +4,12 @@
 //! layout, and rules for writing it; neither may trust the other's bytes. README.md has the layout
 //! and the requests.
 //!
+//! [`datagram`] is the same for UDP, whose datagrams go by the kernel's loopback.
+//!
 //! Must stay true: no access leaves the mapping, whatever the other side writes; nothing here makes
 //! a system call or waits, except for a copy by another thread of the same program.
 
+pub mod datagram;
 mod name;
 mod process;
 mod stream;
@@ -14,7 +17,8 @@ mod stream;
 pub use name::{ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, Hint, MARK, NAME_BYTES, Name, Role};
 pub use process::{Process, STREAMS, WAITERS};
 pub use request::{
-    ATTACH, GROW, LEVEL, LINGER, LISTENER_CLOSED, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS,
+    ATTACH, DATAGRAMS, GROW, LEVEL, LINGER, LISTENER_CLOSED, TAKE_BACK, UPGRADE, VERSION, WAITER,
+    WORDS,
 };
 pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};
 
@@ -55,6 +59,9 @@ mod request {
     pub const LISTENER_CLOSED: i32 = 6;
     /// Waits for the end of a session that was closed, by its inode, as long as SO_LINGER says.
     pub const LINGER: i32 = 7;
+    /// Requests a place for a datagram socket in the run's directory, with 1 if this process has
+    /// the directory already.
+    pub const DATAGRAMS: i32 = 8;
     /// Words of 32 bits in each request's value.
     pub const WORDS: usize = 4;
 }

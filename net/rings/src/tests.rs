@@ -1,9 +1,12 @@
 //! Both sides over one mapping, and hostile positions.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
+use super::datagram::*;
 use super::*;
 use sidecore_random::Random;
 use sidecore_sys::{SharedMap, Sharing};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 fn memory(bytes: usize) -> SharedMap {
     SharedMap::reserve("test", bytes, Sharing::ReadWrite).unwrap()
@@ -281,4 +284,143 @@ fn whom_to_tell_is_what_the_program_said() {
         panic!("nobody has it");
     };
     assert!(held.supervisor_waits() && !held.supervisor_waits());
+}
+
+/// An address of the loopback, of either family.
+fn loopback(random: &mut Random) -> SocketAddr {
+    let port = u16::try_from(random.below(65_536)).unwrap();
+    match random.below(2) {
+        0 => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port),
+        _ => SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port),
+    }
+}
+
+#[test]
+fn the_directory_finds_what_it_has() {
+    let map = memory(DIRECTORY_BYTES);
+    let supervisor = Directory::over(map.slice()).unwrap();
+    let library = Directory::over(map.slice().read_only()).unwrap();
+    let mut random = Random::new(3);
+    let mut ways: HashMap<SocketAddr, (SocketAddr, IpAddr)> = HashMap::new();
+    let mut owners: Vec<Option<SocketAddr>> = vec![None; usize::from(WAYS)];
+    for turn in 0..20_000_u64 {
+        let at = loopback(&mut random);
+        let number = random.below(WAYS.into());
+        let owner = &mut owners[usize::try_from(number).unwrap()];
+        // A way is written only once no address has it.
+        if let Some(before) = owner.take() {
+            supervisor.clear_way(before);
+            ways.remove(&before);
+        }
+        if let std::collections::hash_map::Entry::Vacant(free) = ways.entry(at) {
+            let from = SocketAddr::from(([10, 0, (turn >> 8) as u8, turn as u8], turn as u16));
+            let to = IpAddr::from(
+                u128::from(turn)
+                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                    .to_be_bytes(),
+            );
+            supervisor.set_way(u16::try_from(number).unwrap(), at, from, to);
+            free.insert((from, to));
+            *owner = Some(at);
+        }
+        let (some, other) = (ways.keys().next(), loopback(&mut random));
+        for at in some.into_iter().chain([&other]) {
+            assert_eq!(library.way(*at), ways.get(at).copied());
+        }
+    }
+    // The exact address counts: other processes can bind the port of another one.
+    let at = *ways.keys().find(|at| at.is_ipv4()).unwrap();
+    let elsewhere = SocketAddr::from(([127, 0, 0, 2], at.port()));
+    assert_eq!(library.way(elsewhere), None);
+    let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped().into();
+    assert_eq!(
+        library.way(SocketAddr::new(mapped, at.port())),
+        ways.get(&at).copied()
+    );
+}
+
+#[test]
+fn a_place_is_its_sockets_alone() {
+    let map = memory(DIRECTORY_BYTES);
+    let directory = Directory::over(map.slice()).unwrap();
+    let place = |number, generation| Place { number, generation };
+    for place in [place(0, 0), place(0, u32::MAX), place(PLACES - 1, 7)] {
+        assert_eq!(Place::of_bits(place.bits()), Some(place));
+    }
+    assert_eq!(Place::of_bits(0), None);
+    let state = PlaceState {
+        flags: OPEN | IS_V6 | WRITES,
+        desk_port: 40_000,
+    };
+    directory.set_state(place(5, 2), state);
+    assert_eq!(directory.state(place(5, 2)), Some(state));
+    assert_eq!(directory.state(place(5, 1)), None);
+    assert_eq!(directory.state(place(PLACES, 0)), None);
+    assert!(state.has(OPEN | IS_V6) && !state.has(OPEN | SENDS_V4));
+    assert_eq!(
+        state.desk(),
+        Some(SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 40_000))
+    );
+    assert_eq!(PlaceState::default().desk(), None);
+    let host = |last| IpAddr::from([10, 0, 0, last]);
+    assert!(!directory.reaches(host(1)));
+    directory.set_reaches(host(1), true);
+    directory.set_reaches(host(2), false);
+    assert!(directory.reaches(host(1)) && !directory.reaches(host(2)));
+    directory.set_reaches(host(1), false);
+    assert!(!directory.reaches(host(1)));
+}
+
+#[test]
+fn any_bytes_are_a_directory() {
+    let map = memory(DIRECTORY_BYTES);
+    let directory = Directory::over(map.slice()).unwrap();
+    let mut random = Random::new(9);
+    for _ in 0..5 {
+        let bytes: Vec<u8> = (0..DIRECTORY_BYTES)
+            .map(|_| random.below(256) as u8)
+            .collect();
+        map.slice().write_at(0, &bytes);
+        for _ in 0..2000 {
+            let at = loopback(&mut random);
+            let number = u32::try_from(random.below(2 * u64::from(PLACES))).unwrap();
+            let place = Place {
+                number,
+                generation: 0,
+            };
+            // What is found is of this address; the rest is only read.
+            let _ = (directory.way(at), directory.reaches(at.ip()));
+            let state = directory.state(place);
+            assert!(number < PLACES || state.is_none());
+        }
+    }
+    assert!(Directory::over(map.slice().range(1..DIRECTORY_BYTES).unwrap()).is_none());
+}
+
+#[test]
+fn frames_come_back_and_any_bytes_are_read() {
+    for peer in ["10.0.0.1:53", "[fd00::1]:65535"] {
+        let frame = Frame {
+            peer: peer.parse().unwrap(),
+            segment_bytes: 1200,
+        };
+        let message = [frame.bytes().as_slice(), b"payload"].concat();
+        assert_eq!(Frame::read(&message), Some((frame, b"payload".as_slice())));
+        assert_eq!(Frame::read(&message[1..]), None);
+        assert_eq!(Frame::read(&message[..FRAME_BYTES - 1]), None);
+        let port_0 = SocketAddr::new(frame.peer.ip(), 0);
+        let bytes = Frame {
+            peer: port_0,
+            ..frame
+        }
+        .bytes();
+        assert_eq!(Frame::read(&bytes), None);
+    }
+    let mut random = Random::new(11);
+    for _ in 0..2000 {
+        let bytes: Vec<u8> = (0..random.below(64))
+            .map(|_| random.below(256) as u8)
+            .collect();
+        assert_eq!(Frame::read(&bytes), None);
+    }
 }

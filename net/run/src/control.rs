@@ -4,6 +4,8 @@
 //! that the kernel does not have, and ICMP errors that it has not received. Must stay true: any
 //! bytes can be parsed. Pure.
 
+pub use sidecore_sys::control_message::set_destination;
+
 use rustix::io::Errno;
 use sidecore_net::IcmpError;
 use sidecore_sys::control_message::{ControlMessage, ControlMessages, HEADER_BYTES};
@@ -113,33 +115,6 @@ impl Marks {
     /// Decodes control messages that the kernel made.
     pub fn read(control: &[u8]) -> Self {
         Asked::read(control, |_| false).marks
-    }
-}
-
-/// Replaces the destination address in control messages that the kernel made, unless they were
-/// truncated.
-pub fn set_destination(control: &mut [u8], to: IpAddr) {
-    let blocks: Vec<ControlMessage> = ControlMessages::new(control).collect();
-    for block in blocks {
-        let value = &mut control[block.value];
-        match (block.level, block.kind) {
-            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                if let (IpAddr::V4(ip), Some(places)) = (to, value.get_mut(4..12)) {
-                    // `ipi_spec_dst` and `ipi_addr`: one address for a datagram that came in.
-                    places.copy_from_slice(&[ip.octets(), ip.octets()].concat());
-                }
-            }
-            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                let ip = match to {
-                    IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                    IpAddr::V6(ip) => ip,
-                };
-                if let Some(place) = value.get_mut(..16) {
-                    place.copy_from_slice(&ip.octets());
-                }
-            }
-            _ => {}
-        }
     }
 }
 

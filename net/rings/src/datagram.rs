@@ -1,0 +1,312 @@
+//! The directory of a run's datagram sockets, and frames: datagrams without calls of the
+//! supervisor.
+//!
+//! A program's UDP socket receives from sockets of the supervisor on the kernel's loopback. The
+//! directory has the addresses for which these stand, so that the library in the program can
+//! receive by the kernel alone. It sends by *frames* to a socket of the supervisor, the *desk*: a
+//! destination in front of the payload.
+//!
+//! Must stay true: only the supervisor writes the directory (the kernel refuses others a mapping
+//! for writing); any bytes in it, and any frame, can be read; what is not found is left to calls.
+
+use sidecore_bare::width::ToUsize;
+use sidecore_sys::SharedSlice;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// View of the directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Directory<'m>(SharedSlice<'m>);
+
+/// The place of a socket in the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its number, below [`PLACES`].
+    pub number: u32,
+    /// The count of sockets that had the number.
+    pub generation: u32,
+}
+
+/// Calls about a socket that the library may make past the supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PlaceState {
+    /// [`OPEN`], [`IS_V6`], [`IS_MAPPED`], [`SENDS_V4`], [`SENDS_V6`], [`WRITES`].
+    pub flags: u16,
+    /// The desk's port, 0 without one.
+    pub desk_port: u16,
+}
+
+/// It may receive; without this flag the others have no meaning.
+pub const OPEN: u16 = 1;
+/// It is a socket of IPv6.
+pub const IS_V6: u16 = 2;
+/// Its loopback is IPv4's all the same.
+pub const IS_MAPPED: u16 = 4;
+/// It may send frames to destinations of IPv4.
+pub const SENDS_V4: u16 = 8;
+/// It may send frames to destinations of IPv6.
+pub const SENDS_V6: u16 = 16;
+/// It may send to its peer.
+pub const WRITES: u16 = 32;
+
+impl Place {
+    /// The place as one number, never 0.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        u64::from(self.generation) << 32 | (u64::from(self.number) + 1)
+    }
+
+    /// The place with these bits; none for 0.
+    #[must_use]
+    pub fn of_bits(bits: u64) -> Option<Self> {
+        let number = (bits & u64::from(u32::MAX)).checked_sub(1)?;
+        Some(Self {
+            number: u32::try_from(number).ok()?,
+            generation: u32::try_from(bits >> 32).ok()?,
+        })
+    }
+}
+
+impl PlaceState {
+    /// True if all of these flags are set.
+    #[must_use]
+    pub fn has(self, flags: u16) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// The desk's address.
+    #[must_use]
+    pub fn desk(self) -> Option<SocketAddr> {
+        let ip: IpAddr = match (self.has(IS_V6), self.has(IS_MAPPED)) {
+            (false, _) => Ipv4Addr::LOCALHOST.into(),
+            (true, true) => Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(),
+            (true, false) => Ipv6Addr::LOCALHOST.into(),
+        };
+        (self.desk_port > 0).then_some(SocketAddr::new(ip, self.desk_port))
+    }
+}
+
+impl<'m> Directory<'m> {
+    /// A view of memory of [`DIRECTORY_BYTES`]; none if it is shorter.
+    #[must_use]
+    pub fn over(memory: SharedSlice<'m>) -> Option<Self> {
+        (memory.len() >= DIRECTORY_BYTES).then_some(Self(memory))
+    }
+
+    /// Library: what it may do with a socket now; none if another socket has the place.
+    #[must_use]
+    pub fn state(self, place: Place) -> Option<PlaceState> {
+        let at = place_at(place.number)?;
+        let word = self.0.load_u64(at);
+        let [flags_low, flags_high, port_low, port_high, generation @ ..] = word.to_le_bytes();
+        let is_its = u32::from_le_bytes(generation) == place.generation;
+        is_its.then_some(PlaceState {
+            flags: u16::from_le_bytes([flags_low, flags_high]),
+            desk_port: u16::from_le_bytes([port_low, port_high]),
+        })
+    }
+
+    /// Supervisor: changes what the library may do with the socket in this place, which another
+    /// one loses.
+    pub fn set_state(self, place: Place, state: PlaceState) {
+        let word = u64::from(place.generation) << 32
+            | u64::from(state.desk_port) << 16
+            | u64::from(state.flags);
+        if let Some(at) = place_at(place.number) {
+            self.store(at, word);
+        }
+    }
+
+    /// Library: the source and the destination of datagrams that come from this address of the
+    /// loopback; none: it is none of the supervisor's.
+    #[must_use]
+    pub fn way(self, at: SocketAddr) -> Option<(SocketAddr, IpAddr)> {
+        let way = self.index(at).checked_sub(1)?;
+        let start = way_at(u32::from(way))?;
+        let before = self.0.load_u64(start);
+        let words: [u64; 7] = std::array::from_fn(|word| self.0.load_u64(start + 8 + word * 8));
+        // It is being written for another address: the one that had it is gone.
+        if before % 2 != 0 || self.0.load_u64(start) != before {
+            return None;
+        }
+        let [at_high, at_low, from_high, from_low, to_high, to_low, ports] = words;
+        let port = |shift: u32| u16::try_from((ports >> shift) & 0xffff).unwrap_or(0);
+        let is_its = (ip_of(at_high, at_low), port(0)) == (plain(at.ip()), at.port());
+        let from = SocketAddr::new(ip_of(from_high, from_low), port(16));
+        is_its.then_some((from, ip_of(to_high, to_low)))
+    }
+
+    /// Supervisor: writes a way that no address has now, and gives it to `at`.
+    pub fn set_way(self, way: u16, at: SocketAddr, from: SocketAddr, to: IpAddr) {
+        let Some(start) = way_at(u32::from(way)) else {
+            return;
+        };
+        let count = self.0.load_u64(start) & !1;
+        // Odd while it is written.
+        self.store(start, count.wrapping_add(1));
+        fence(Ordering::SeqCst);
+        let ports = u64::from(from.port()) << 16 | u64::from(at.port());
+        let ips = [at.ip(), from.ip(), to].map(halves_of);
+        let words = ips.into_iter().flatten().chain([ports]);
+        for (number, word) in words.enumerate() {
+            self.store(start + 8 + number * 8, word);
+        }
+        self.store(start, count.wrapping_add(2));
+        self.set_index(at, way.saturating_add(1));
+    }
+
+    /// Supervisor: this address has no way any more.
+    pub fn clear_way(self, at: SocketAddr) {
+        self.set_index(at, 0);
+    }
+
+    /// Library: true if the stack is known to reach this host.
+    #[must_use]
+    pub fn reaches(self, peer: IpAddr) -> bool {
+        let (at, mark) = reach_at(peer);
+        self.0.load_u64(at) == mark
+    }
+
+    /// Supervisor: the stack reaches this host, or no more. Of many hosts some are forgotten.
+    pub fn set_reaches(self, peer: IpAddr, reaches: bool) {
+        let (at, mark) = reach_at(peer);
+        if reaches {
+            self.store(at, mark);
+        } else if self.0.load_u64(at) == mark {
+            self.store(at, 0);
+        }
+    }
+
+    /// Four ports share a word.
+    fn index(self, at: SocketAddr) -> u16 {
+        let (start, shift) = index_at(at);
+        u16::try_from((self.0.load_u64(start) >> shift) & 0xffff).unwrap_or(0)
+    }
+
+    fn set_index(self, at: SocketAddr, value: u16) {
+        let (start, shift) = index_at(at);
+        // One thread of the supervisor writes.
+        let others = self.0.load_u64(start) & !(0xffff_u64 << shift);
+        self.store(start, others | u64::from(value) << shift);
+    }
+
+    fn store(self, at: usize, value: u64) {
+        if let Some(word) = self.0.overlay::<AtomicU64>(at) {
+            // Release: partner of the Acquire in `SharedSlice::load_u64`.
+            word.store(value, Ordering::Release);
+        }
+    }
+}
+
+/// What stands in front of a payload that the library sends to the desk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Where the datagram goes; its port is not 0.
+    pub peer: SocketAddr,
+    /// Bytes of each datagram if the payload is several (UDP_SEGMENT), else 0.
+    pub segment_bytes: u16,
+}
+
+impl Frame {
+    /// As it is sent.
+    #[must_use]
+    pub fn bytes(self) -> [u8; FRAME_BYTES] {
+        let mut bytes = [0; FRAME_BYTES];
+        bytes[..4].copy_from_slice(&FRAME_MARK);
+        bytes[4..6].copy_from_slice(&self.peer.port().to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes[8..].copy_from_slice(&octets(self.peer.ip()));
+        bytes
+    }
+
+    /// The frame of a message, and its payload; none if it is malformed.
+    #[must_use]
+    pub fn read(message: &[u8]) -> Option<(Self, &[u8])> {
+        let (bytes, payload) = message.split_first_chunk::<FRAME_BYTES>()?;
+        let number = |at: usize| Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let octets: [u8; 16] = *bytes.get(8..)?.first_chunk()?;
+        let ip = plain(Ipv6Addr::from(octets).into());
+        let frame = Self {
+            peer: SocketAddr::new(ip, number(4)?),
+            segment_bytes: number(6)?,
+        };
+        let is_whole = bytes.starts_with(&FRAME_MARK) && frame.peer.port() > 0;
+        is_whole.then_some((frame, payload))
+    }
+}
+
+/// Places of sockets.
+pub const PLACES: u32 = 1024;
+/// Ways at most: one for each place, and one for each of the supervisor's senders.
+pub const WAYS: u16 = 2048;
+/// Bytes of a frame.
+pub const FRAME_BYTES: usize = 24;
+/// Longest payload behind a frame: UDP's limit of IPv4 for both.
+pub const FRAMED_BYTES_MAX: usize = 65_507 - FRAME_BYTES;
+/// Datagrams of one payload at most (UDP_MAX_SEGMENTS of Linux before 6.9).
+pub const SEGMENTS_MAX: usize = 64;
+/// Bytes of the directory.
+pub const DIRECTORY_BYTES: usize = WAY_TABLE + WAYS as usize * WAY_BYTES;
+
+fn place_at(number: u32) -> Option<usize> {
+    (number < PLACES).then(|| PLACE_TABLE + number.to_usize() * 8)
+}
+
+fn way_at(number: u32) -> Option<usize> {
+    (number < u32::from(WAYS)).then(|| WAY_TABLE + number.to_usize() * WAY_BYTES)
+}
+
+/// The word with the way of an address, and the way's place in it.
+fn index_at(at: SocketAddr) -> (usize, u32) {
+    let family = usize::from(plain(at.ip()).is_ipv6());
+    let port = usize::from(at.port());
+    let start = INDEX_TABLE + family * INDEX_BYTES + port / 4 * 8;
+    (start, u32::from(at.port() % 4) * 16)
+}
+
+/// The word of a host, and what is in it if the host is reached: a hash, because a false answer
+/// costs one datagram.
+fn reach_at(peer: IpAddr) -> (usize, u64) {
+    let [high, low] = halves_of(peer);
+    let mixed = (high.rotate_left(32) ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mark = (mixed ^ (mixed >> 29)).max(1);
+    let number = (mark >> 48).to_usize() % REACHED;
+    (REACH_TABLE + number * 8, mark)
+}
+
+/// The octets of an address; IPv4 as an IPv4-mapped one.
+fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn halves_of(ip: IpAddr) -> [u64; 2] {
+    let bits = u128::from_be_bytes(octets(ip));
+    let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
+    [half(bits >> 64), half(bits)]
+}
+
+fn ip_of(high: u64, low: u64) -> IpAddr {
+    plain(Ipv6Addr::from(u128::from(high) << 64 | u128::from(low)).into())
+}
+
+/// The same address; an IPv4-mapped IPv6 address becomes IPv4.
+fn plain(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
+        IpAddr::V4(_) => ip,
+    }
+}
+
+const FRAME_MARK: [u8; 4] = *b"sdcF";
+const PLACE_TABLE: usize = 0;
+const REACH_TABLE: usize = PLACE_TABLE + PLACES as usize * 8;
+/// Hosts that the stack is known to reach.
+const REACHED: usize = 1024;
+const INDEX_TABLE: usize = REACH_TABLE + REACHED * 8;
+/// One family's ports.
+const INDEX_BYTES: usize = 2 * 65_536;
+const WAY_TABLE: usize = INDEX_TABLE + 2 * INDEX_BYTES;
+const WAY_BYTES: usize = 64;
