@@ -14,6 +14,7 @@
 //! that its port becomes free when the last program closes it; the number of senders is bounded.
 
 use crate::control::{Faults, Marks};
+use crate::direct::{Direct, Directory, ERRORS_HEARD, Ends, Habits};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sidecore_sys::{message, socket_option};
@@ -40,6 +41,8 @@ pub(crate) struct Carrier {
     pub(crate) corked: Option<Corked>,
     /// ICMP errors about its datagrams.
     pub(crate) faults: Faults,
+    /// Its datagrams without calls.
+    pub(crate) direct: Direct,
 }
 
 impl Carrier {
@@ -48,10 +51,7 @@ impl Carrier {
     /// # Errors
     /// The kernel's: no descriptors left, no loopback.
     pub(crate) fn new(is_v6: bool) -> Result<Self, Errno> {
-        let (far, at) = bound(is_v6)?;
-        for (level, name) in MARKED[usize::from(is_v6)] {
-            socket_option::set(far.as_fd(), level, name, &1i32.to_ne_bytes())?;
-        }
+        let (far, at) = marked(is_v6)?;
         Ok(Self {
             far,
             at,
@@ -61,6 +61,7 @@ impl Carrier {
             represents: None,
             corked: None,
             faults: Faults::default(),
+            direct: Direct::default(),
         })
     }
 
@@ -116,29 +117,32 @@ impl Carrier {
         }
     }
 
-    /// Sends a datagram to the program's socket, from the far end or from a sender. It is lost if
-    /// the socket's buffer is full. Returns false if no program has the socket any more.
-    pub(crate) fn deliver(&self, by: Option<&OwnedFd>, payload: &[u8], marks: Marks) -> bool {
+    /// Sends datagrams to the program's socket, from the far end or from a sender. Those for which
+    /// the socket's buffer has no room are lost. Returns false if no program has the socket any
+    /// more.
+    pub(crate) fn deliver(&self, by: Option<&OwnedFd>, payloads: &[&[u8]], marks: Marks) -> bool {
         // A socket with a peer is connected to the far end, and the kernel drops all other sources.
         let file = by.unwrap_or(&self.far);
         let control = self.marks_are_v6().map(|is_v6| marks.write(is_v6));
+        let control = control.unwrap_or_default();
         let name = crate::address::write(self.near, self.near.is_ipv6());
-        let sent = message::send(
-            file.as_fd(),
-            &name,
-            payload,
-            &control.unwrap_or_default(),
-            0,
-        );
-        let error = match sent {
-            Err(error) => Some(error),
-            // The kernel reports a refusal before the call returns, or with the next call.
-            Ok(_) => pending_error(file),
-        };
-        if error == Some(Errno::CONNREFUSED) {
-            // Drains the error queue of a sender with IP_RECVERR, or its next call would fail.
-            message::receive(file.as_fd(), &mut [], &mut [], libc::MSG_ERRQUEUE).ok();
-            return is_live(self.near);
+        let mut rest = payloads;
+        while !rest.is_empty() {
+            let sent = message::send_all(file.as_fd(), &name, rest, &control);
+            let error = match sent {
+                Err(error) => Some(error),
+                // The kernel reports a refusal before the call returns, or with the next call.
+                Ok(_) => pending_error(file),
+            };
+            if error == Some(Errno::CONNREFUSED) {
+                // Drains the error queue of a sender with IP_RECVERR, or its next call would fail.
+                message::receive(file.as_fd(), &mut [], &mut [], libc::MSG_ERRQUEUE).ok();
+                if !is_live(self.near) {
+                    return false;
+                }
+            }
+            // What fails, or finds no memory, is lost, which UDP allows.
+            rest = rest.get(sent.unwrap_or(0).max(1)..).unwrap_or_default();
         }
         true
     }
@@ -176,11 +180,15 @@ pub(crate) struct Way {
 }
 
 impl Senders {
-    /// The sender for a way.
+    /// The sender for a way, which the directory has from now on.
     ///
     /// # Errors
     /// The kernel's: no descriptors left.
-    pub(crate) fn sender(&mut self, way: Way) -> Result<Rc<OwnedFd>, Errno> {
+    pub(crate) fn sender(
+        &mut self,
+        way: Way,
+        directory: &mut Directory,
+    ) -> Result<Rc<OwnedFd>, Errno> {
         if let Some((file, _)) = self.files.get(&way) {
             return Ok(Rc::clone(file));
         }
@@ -189,6 +197,7 @@ impl Senders {
             && let Some((_, at)) = self.files.remove(&oldest)
         {
             self.ways.remove(&(oldest.is_v6, at));
+            directory.clear_way(at);
         }
         let (file, at) = bound(way.is_v6)?;
         let at = crate::address::plain(at);
@@ -201,8 +210,15 @@ impl Senders {
         let file = Rc::new(file);
         self.files.insert(way, (Rc::clone(&file), at));
         self.ways.insert((way.is_v6, at), way);
+        directory.set_way(at, (way.from, way.to));
         self.order.push_back(way);
         Ok(file)
+    }
+
+    /// All senders: their plain addresses, and what they represent.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SocketAddr, Ends)> {
+        let ways = self.ways.iter();
+        ways.map(|((_, at), way)| (*at, (way.from, way.to)))
     }
 
     /// The pair that a sender represents, by the plain source address of a datagram from the
@@ -229,6 +245,19 @@ impl Senders {
     }
 }
 
+/// A UDP socket on the kernel's loopback that receives the TTL and the type of service of
+/// datagrams, and its address.
+///
+/// # Errors
+/// The kernel's: no descriptors left, no loopback.
+pub(crate) fn marked(is_v6: bool) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let (file, at) = bound(is_v6)?;
+    for (level, name) in MARKED[usize::from(is_v6)] {
+        socket_option::set(file.as_fd(), level, name, &1i32.to_ne_bytes())?;
+    }
+    Ok((file, at))
+}
+
 /// TCP ports without a listener, one per family. They stay bound, so that none can appear.
 #[derive(Debug, Default)]
 pub(crate) struct VacantPorts([Option<(OwnedFd, SocketAddr)>; 2]);
@@ -249,26 +278,6 @@ impl VacantPorts {
     }
 }
 
-/// The options with which a program's socket sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Habits {
-    pub(crate) marks: Marks,
-    /// Bytes of each datagram if one write sends several (UDP_SEGMENT).
-    pub(crate) segment_bytes: Option<u16>,
-    /// UDP_CORK: writes are parts of one datagram.
-    pub(crate) is_corked: bool,
-    /// IP_RECVERR or IPV6_RECVERR: it hears of datagrams that are refused.
-    pub(crate) hears_errors: bool,
-}
-
-impl Habits {
-    /// True if the number of datagrams is not that of the writes, or a send may report an error of
-    /// an earlier one.
-    pub(crate) fn is_odd(&self) -> bool {
-        self.segment_bytes.is_some() || self.is_corked || self.hears_errors
-    }
-}
-
 /// Parts of a datagram that the program sends by several calls (MSG_MORE).
 #[derive(Debug)]
 pub(crate) struct Corked {
@@ -276,36 +285,6 @@ pub(crate) struct Corked {
     pub(crate) peer: SocketAddr,
     pub(crate) marks: Marks,
     pub(crate) payload: Vec<u8>,
-}
-
-/// Queries the options with which a program's socket sends.
-pub(crate) fn habits_of(near: &OwnedFd, is_v6: bool) -> Habits {
-    let number = |level, name| {
-        let value = socket_option::get(near.as_fd(), level, name, 4).ok()?;
-        value.first_chunk().map(|it| i32::from_ne_bytes(*it))
-    };
-    let marks = if is_v6 {
-        Marks {
-            hops: number(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
-            class: number(libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-        }
-    } else {
-        Marks {
-            hops: number(libc::IPPROTO_IP, libc::IP_TTL),
-            class: number(libc::IPPROTO_IP, libc::IP_TOS),
-        }
-    };
-    let segment_bytes = number(libc::SOL_UDP, libc::UDP_SEGMENT);
-    Habits {
-        marks,
-        segment_bytes: segment_bytes
-            .and_then(|bytes| bytes.try_into().ok())
-            .filter(|bytes| *bytes > 0),
-        is_corked: number(libc::SOL_UDP, libc::UDP_CORK).is_some_and(|on| on != 0),
-        hears_errors: ERRORS_HEARD
-            .iter()
-            .any(|(level, name)| number(*level, *name).is_some_and(|on| on != 0)),
-    }
 }
 
 /// True if both sockets are in one network namespace, or the kernel (before Linux 5.14) cannot
@@ -389,7 +368,7 @@ const V6_HOMES: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::LOCALHOST),
     IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped()),
 ];
-/// Options with which a far end receives the TTL and the type of service of a datagram.
+/// Options with which a socket receives the TTL and the type of service of a datagram.
 const MARKED: [[(i32, i32); 2]; 2] = [
     [
         (libc::IPPROTO_IP, libc::IP_RECVTTL),
@@ -399,11 +378,6 @@ const MARKED: [[(i32, i32); 2]; 2] = [
         (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
         (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
     ],
-];
-/// Options with which an unconnected socket hears of errors.
-const ERRORS_HEARD: [(i32, i32); 2] = [
-    (libc::IPPROTO_IP, libc::IP_RECVERR),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
 ];
 /// Options that are copied to a socket in another network namespace.
 const COPIED: [(i32, i32); 15] = [
@@ -429,6 +403,7 @@ const SENDERS_MAX: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::direct::habits_of;
     use sidecore_sys::local_socket;
     use std::time::Duration;
 
@@ -455,10 +430,13 @@ mod tests {
     #[test]
     fn a_sender_stands_for_a_way_until_many_others_came() {
         let mut senders = Senders::default();
+        let directory = &mut Directory::default();
+        directory.open(senders.all()).unwrap();
         let at =
             |file: &OwnedFd| SocketAddr::try_from(rustix::net::getsockname(file).unwrap()).unwrap();
-        let first = senders.sender(way(1)).unwrap();
-        assert!(Rc::ptr_eq(&first, &senders.sender(way(1)).unwrap()));
+        let first = senders.sender(way(1), directory).unwrap();
+        let again = senders.sender(way(1), directory).unwrap();
+        assert!(Rc::ptr_eq(&first, &again));
         assert_eq!(senders.way(false, at(&first)), Some(way(1)));
         // By another family, and from another address, it belongs to another program.
         assert_eq!(senders.way(true, at(&first)), None);
@@ -467,10 +445,15 @@ mod tests {
             assert_eq!(senders.way(false, elsewhere), None);
         }
         for port in 2..=SENDERS_MAX as u16 + 1 {
-            let sender = senders.sender(way(port)).unwrap();
+            let sender = senders.sender(way(port), directory).unwrap();
             assert_eq!(senders.way(false, at(&sender)), Some(way(port)));
         }
         assert_eq!(senders.way(false, at(&first)), None);
+        // The directory has the same.
+        let view = directory.view().unwrap();
+        assert_eq!(view.way(at(&first)), None);
+        assert_eq!(senders.all().count(), SENDERS_MAX);
+        assert!(senders.all().all(|(at, ends)| view.way(at) == Some(ends)));
     }
 
     #[test]
@@ -497,7 +480,7 @@ mod tests {
         let (mut carrier, near) = (Carrier::new(true).unwrap(), datagram_socket(true).unwrap());
         (carrier.far, carrier.at) = ends();
         carrier.settle(&near, &[]).unwrap();
-        assert!(carrier.deliver(None, b"x", Marks::default()));
+        assert!(carrier.deliver(None, &[b"x".as_slice()], Marks::default()));
         wait_for(&near);
         let received = message::receive(near.as_fd(), &mut [0; 4], &mut [], 0).unwrap();
         let crate::address::Given::Inet(by) = crate::address::read(&received.name) else {
@@ -553,12 +536,12 @@ mod tests {
             socket_option::set(near.as_fd(), level, name, &1i32.to_ne_bytes()).unwrap();
         }
         let mut senders = Senders::default();
-        let sender = senders.sender(way(1)).unwrap();
+        let sender = senders.sender(way(1), &mut Directory::default()).unwrap();
         let marks = Marks {
             hops: Some(3),
             class: Some(8),
         };
-        assert!(carrier.deliver(Some(&sender), b"hello", marks));
+        assert!(carrier.deliver(Some(&sender), &[b"hello".as_slice()], marks));
         wait_for(&near);
         let (mut payload, mut control) = ([0; 16], [0; 64]);
         let received = message::receive(near.as_fd(), &mut payload, &mut control, 0).unwrap();

@@ -23,6 +23,7 @@ mod caller;
 mod carrier;
 #[doc(hidden)]
 pub mod control;
+mod direct;
 mod error;
 mod launch;
 mod loopback;

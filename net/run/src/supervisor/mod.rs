@@ -70,10 +70,10 @@ pub(crate) const FILTER: &Filter = &[
     (libc::SYS_shutdown, When::Always),
     (libc::SYS_sendto, When::Given(4)),
     (libc::SYS_recvfrom, When::GivenOr(4, 3, MSG_ERRQUEUE)),
-    (libc::SYS_sendmsg, When::Always),
-    (libc::SYS_recvmsg, When::Always),
-    (libc::SYS_sendmmsg, When::Always),
-    (libc::SYS_recvmmsg, When::Always),
+    (libc::SYS_sendmsg, When::Unless(5, BY_ITSELF)),
+    (libc::SYS_recvmsg, When::Unless(5, BY_ITSELF)),
+    (libc::SYS_sendmmsg, When::Unless(5, BY_ITSELF)),
+    (libc::SYS_recvmmsg, When::Unless(5, BY_ITSELF)),
     (libc::SYS_ioctl, When::OneOf(1, IOCTLS)),
     (libc::SYS_io_uring_setup, When::Always),
     (libc::SYS_dup, When::Always),
@@ -174,7 +174,11 @@ impl Supervisor {
                 let (data, flags) = (event.data, event.flags);
                 match Mark::of(data.u64()) {
                     Mark::Calls if flags.contains(EventFlags::IN) => is_called = true,
-                    Mark::Calls if flags.contains(EventFlags::HUP) => return Ok(()),
+                    Mark::Calls if flags.contains(EventFlags::HUP) => {
+                        // What programs sent before their end.
+                        self.datagrams.take_all(&mut self.table);
+                        return Ok(());
+                    }
                     Mark::Calls => {}
                     mark => self.look_at(mark, flags),
                 }

@@ -7,7 +7,7 @@ use super::listeners::Listeners;
 use super::table::Table;
 use super::{PROCEED, Reply, Supervisor, ZERO, names};
 use crate::caller::Caller;
-use crate::carrier::habits_of;
+use crate::direct::habits_of;
 use crate::socket::files::limit_sending;
 use crate::socket::{Ends, Opened, Report, Socket, State};
 use rustix::io::Errno;
@@ -31,6 +31,9 @@ impl Supervisor {
         if caller.int(2) == sidecore_net_rings::LINGER {
             let inode = caller.read_int(caller.call.arguments[3])?.cast_unsigned();
             return Ok(table.linger(inode.into(), caller));
+        }
+        if caller.int(2) == sidecore_net_rings::DATAGRAMS {
+            return self.datagrams.serve_request(table, caller);
         }
         self.streams.serve_request(table, caller)
     }
@@ -150,6 +153,7 @@ impl Table {
         if let Some(carrier) = socket.carrier_mut() {
             // The kernel sets it on the program's own socket, which is asked again.
             carrier.habits = None;
+            self.directory.withhold(&carrier.direct);
             socket.drop_option(level, name);
             if let Some(class) = class_of(socket, level, name, &value) {
                 self.pass_on(inode, SocketOption::TrafficClass(class));

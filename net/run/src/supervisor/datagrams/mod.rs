@@ -9,20 +9,25 @@ mod route;
 mod sending;
 
 use super::engine::Request;
+use super::mark::Mark;
 use super::table::Table;
-use super::{Reply, errno_of};
+use super::{Reply, WATCHED, ZERO, errno_of};
 use crate::address::{self, Given};
 use crate::caller::{Caller, Descriptor, Flags};
 use crate::carrier::{self, Carrier, Senders, Way};
 use crate::control::{Faults, Marks};
+use crate::direct::habits_of;
 use crate::ports::{Claim, Transport};
 use crate::scope::Server;
 use crate::socket::files::{inode_of, owner_of, set_nonblocking};
 use crate::socket::{Adopting, Datagram, Holder, Opened, Purpose, SetOption, Socket, State};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use sidecore_net::sock::client::Socket as Session;
+use sidecore_net_rings::datagram::{self as direct, Place, PlaceState};
+use sidecore_sys::message::{self, Batch};
 use sidecore_sys::seccomp::{Answer, Call};
-use sidecore_sys::{message, socket_option};
+use sidecore_sys::socket_option;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,8 +43,8 @@ pub(super) struct Datagrams {
     refusers: refusing::Refusers,
     /// Sockets whose programs wrote more than one round takes.
     unfinished: VecDeque<u64>,
-    /// Buffer for one datagram.
-    scratch: Vec<u8>,
+    /// Memory for datagrams that programs wrote; none until the first.
+    batch: Option<Batch>,
     /// Answers about interfaces, which programs ask for by netlink sockets.
     interfaces: interfaces::Interfaces,
 }
@@ -253,6 +258,9 @@ impl Datagrams {
             Some(from) => {
                 rustix::net::connect(near, &carrier.at)?;
                 carrier.represents = Some(Way { from, to, is_v6 });
+                if carrier.direct.place.is_some() {
+                    table.directory.set_way(carrier.at, (from, to));
+                }
             }
             None => {
                 rustix::net::connect_unspec(near)?;
@@ -266,7 +274,44 @@ impl Datagrams {
         socket.peer = peer;
         socket.local.set_ip(to);
         table.pass_peer_on(inode);
+        publish(table, inode, Some(near));
         Ok(())
+    }
+
+    /// Serves a library's request for a place in the directory.
+    ///
+    /// # Errors
+    /// `EAGAIN`: the socket is the kernel's, or the stack has not answered yet; `EOPNOTSUPP`: it is
+    /// of another kind. No memory, descriptors or places are left.
+    pub(super) fn serve_request(
+        &mut self,
+        table: &mut Table,
+        caller: &mut Caller<'_>,
+    ) -> Result<Reply, Errno> {
+        let target = caller.call.arguments[3];
+        let has_directory = caller.read_int(target)? != 0;
+        let descriptor = caller.int(0);
+        let inode = caller.inode(descriptor).ok_or(Errno::BADF)?;
+        let near = caller.fetch(descriptor)?;
+        let socket = table.sockets.get_mut(&inode).ok_or(Errno::AGAIN)?;
+        if !socket.is_datagram() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        socket.holder = Holder::of(caller, descriptor);
+        if socket.asked.is_some() {
+            return Err(Errno::AGAIN);
+        }
+        table.directory.open(self.senders.all())?;
+        let place = place_of(table, inode)?;
+        publish(table, inode, Some(&*near));
+        let file = match table.directory.file() {
+            Some(file) if !has_directory => caller.give(file)?,
+            _ => -1,
+        };
+        let words = [place.number, place.generation, file.cast_unsigned(), 0];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        caller.write(target, &bytes)?;
+        Ok(ZERO)
     }
 
     /// The caller's socket, if it is a datagram socket of ours, or becomes one because of the
@@ -301,6 +346,86 @@ impl Datagrams {
         let any = SocketAddr::new(opened.any(), 0);
         self.adopt(table, caller, descriptor, opened, any).map(Some)
     }
+}
+
+/// The place of a datagram socket in the directory; if it had none, it gets one, and a desk if
+/// there is a stack.
+///
+/// # Errors
+/// No descriptors or places are left.
+fn place_of(table: &mut Table, inode: u64) -> Result<Place, Errno> {
+    let socket = table.sockets.get_mut(&inode).ok_or(Errno::BADF)?;
+    let is_v6 = socket.is_v6;
+    let carrier = socket.carrier_mut().ok_or(Errno::OPNOTSUPP)?;
+    if let Some(place) = carrier.direct.place {
+        return Ok(place);
+    }
+    let desk = match table.scope.has_stack() {
+        true => Some(carrier::marked(is_v6)?),
+        false => None,
+    };
+    let place = table.directory.take_place().ok_or(Errno::NOSPC)?;
+    carrier.direct.place = Some(place);
+    if let Some(way) = carrier.represents {
+        table.directory.set_way(carrier.at, (way.from, way.to));
+    }
+    if let Some(desk) = desk {
+        let mark = Mark::Far(inode).data();
+        // Without memory for it, datagrams are sent by calls.
+        if epoll::add(&table.epoll, &desk.0, mark, WATCHED).is_ok() {
+            carrier.direct.open_desk(desk);
+        }
+    }
+    Ok(place)
+}
+
+/// Writes what the library may do with a socket now into the directory, if the socket has a place.
+/// By `near`, the program's end, its options are read if they are not known.
+fn publish(table: &mut Table, inode: u64, near: Option<&OwnedFd>) {
+    let Some(socket) = table.sockets.get_mut(&inode) else {
+        return;
+    };
+    let (is_v6, peer, is_asking) = (socket.is_v6, socket.peer, socket.asked.is_some());
+    let State::Datagram(Datagram { engines, carrier }) = &mut socket.state else {
+        return;
+    };
+    let Some(place) = carrier.direct.place else {
+        return;
+    };
+    if carrier.habits.is_none() {
+        carrier.habits = near.map(|near| habits_of(near, is_v6));
+    }
+    let is_odd = carrier.habits.is_none_or(|habits| habits.is_odd());
+    if is_odd || is_asking || carrier.faults.are_pending() || carrier.corked.is_some() {
+        // Its calls have results that only the supervisor knows.
+        table.directory.withhold(&carrier.direct);
+        return;
+    }
+    let client = table.engine.client.as_ref();
+    let has_engine = |is_v4| {
+        let mut locals = engines.iter().filter_map(|it| client?.local(*it));
+        peer.is_none() && locals.any(|local| local.is_ipv4() == is_v4)
+    };
+    let server = peer.and_then(|peer| table.scope.of_peer(peer.ip()));
+    let desk = carrier.direct.desk.as_ref().map(|(_, at)| *at);
+    let flags = [
+        (direct::OPEN, true),
+        (direct::IS_V6, is_v6),
+        (
+            direct::IS_MAPPED,
+            desk.is_some_and(|at| address::plain(at).is_ipv4()),
+        ),
+        (direct::SENDS_V4, desk.is_some() && has_engine(true)),
+        (direct::SENDS_V6, desk.is_some() && has_engine(false)),
+        // To another program it is delivered before the call returns.
+        (direct::WRITES, server == Some(Server::Stack)),
+    ];
+    let set = flags.iter().filter(|(_, is_set)| *is_set);
+    let state = PlaceState {
+        flags: set.fold(0, |all, (flag, _)| all | flag),
+        desk_port: desk.map_or(0, |at| at.port()),
+    };
+    table.directory.set_state(place, state);
 }
 
 /// The program's own socket, or one of this network namespace in its place.

@@ -167,6 +167,7 @@ impl Datagrams {
             return self.take_error(table, inode, &near, how, room);
         }
         fail_by_held(table, inode)?;
+        publish(table, inode, Some(&*near));
         let mut payload = vec![0; room.payload.min(DATAGRAM_BYTES_MAX)];
         let mut control = vec![0; room.control];
         for _ in 0..FOREIGN_MAX {

@@ -96,7 +96,7 @@ impl Datagrams {
             && carrier.habits.is_none()
             && let Some(near) = &near
         {
-            carrier.habits = Some(carrier::habits_of(near, is_v6));
+            carrier.habits = Some(habits_of(near, is_v6));
         }
         // "Too big" without an entry of the queue would be ECONNREFUSED, at which programs give
         // up instead of sending less.
@@ -113,6 +113,8 @@ impl Datagrams {
         };
         if error != refused_by(peer.ip()) || carrier.faults.are_pending() {
             carrier.faults.note(payload, error);
+            // The library would hear of another error.
+            table.directory.withhold(&carrier.direct);
         }
         if let Some(near) = near {
             send_refused(near.as_fd(), &to, payload);

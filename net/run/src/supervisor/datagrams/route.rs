@@ -4,28 +4,53 @@ use super::*;
 use crate::control::refused_by;
 use sidecore_bare::width::ToUsize as _;
 use sidecore_net::sock::client::next_refusal;
+use sidecore_net_rings::datagram::{Frame, SEGMENTS_MAX};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// A datagram on its way to its destination.
+/// Datagrams on their way to one destination.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outgoing<'d> {
     /// The address to send from, if the program has named one.
     pub(super) source: Option<IpAddr>,
     pub(super) peer: SocketAddr,
-    pub(super) payload: &'d [u8],
+    pub(super) payloads: &'d [&'d [u8]],
     pub(super) marks: Marks,
 }
 
-/// A datagram for a program.
+/// Datagrams for a program, from one source.
 struct Incoming<'d> {
     from: SocketAddr,
     to: IpAddr,
-    payload: &'d [u8],
+    payloads: &'d [&'d [u8]],
     marks: Marks,
 }
 
+/// A datagram of the stack for a program.
+struct Arrival {
+    taker: u64,
+    from: SocketAddr,
+    to: IpAddr,
+    payload: Vec<u8>,
+}
+
+impl Arrival {
+    /// True if both go to one socket from one source.
+    fn is_like(&self, other: &Self) -> bool {
+        (self.taker, self.from, self.to) == (other.taker, other.from, other.to)
+    }
+}
+
+/// The datagrams of a payload that is cut into segments of this length.
+pub(super) fn segments_of(payload: &[u8], bytes: usize) -> Vec<&[u8]> {
+    // An empty datagram is one, too, but has no segments.
+    if payload.len() <= bytes {
+        return vec![payload];
+    }
+    payload.chunks(bytes.max(1)).collect()
+}
+
 impl Datagrams {
-    /// Sends a datagram to the server of its destination.
+    /// Sends datagrams to the server of their destination.
     ///
     /// # Errors
     /// `ENETUNREACH`: none has a route. The stack's.
@@ -33,11 +58,11 @@ impl Datagrams {
         &mut self,
         table: &mut Table,
         inode: u64,
-        datagram: Outgoing<'_>,
+        datagrams: Outgoing<'_>,
     ) -> Result<(), Errno> {
-        let peer = datagram.peer;
+        let peer = datagrams.peer;
         match table.scope.of_peer(peer.ip()) {
-            Some(Server::Loopback) => self.send_to_program(table, inode, datagram),
+            Some(Server::Loopback) => self.send_to_program(table, inode, datagrams),
             Some(Server::Stack) => {
                 let socket = table.sockets.get(&inode).ok_or(Errno::BADF)?;
                 let State::Datagram(Datagram { engines, .. }) = &socket.state else {
@@ -49,9 +74,12 @@ impl Datagrams {
                     local.is_some_and(|local| local.is_ipv4() == peer.is_ipv4())
                 });
                 let engine = of_family.ok_or(Errno::NETUNREACH)?;
+                let mut payloads = datagrams.payloads.iter();
                 // Without a buffer the datagram is lost, which UDP allows.
-                let sent = client.send_to(engine, peer, datagram.payload);
-                sent.map(drop).map_err(|error| errno_of(&error))
+                payloads.try_for_each(|payload| {
+                    let sent = client.send_to(engine, peer, payload);
+                    sent.map(drop).map_err(|error| errno_of(&error))
+                })
             }
             None => Err(Errno::NETUNREACH),
         }
@@ -61,13 +89,13 @@ impl Datagrams {
         &mut self,
         table: &mut Table,
         inode: u64,
-        datagram: Outgoing<'_>,
+        datagrams: Outgoing<'_>,
     ) -> Result<(), Errno> {
-        let peer = datagram.peer;
+        let peer = datagrams.peer;
         let socket = table.sockets.get(&inode).ok_or(Errno::BADF)?;
         let mut from = socket.local;
         let is_connected = socket.peer == Some(peer);
-        if let Some(source) = datagram.source.or_else(|| {
+        if let Some(source) = datagrams.source.or_else(|| {
             let is_any = from.ip().is_unspecified();
             is_any.then(|| table.scope.source_for(peer.ip())).flatten()
         }) {
@@ -75,34 +103,37 @@ impl Datagrams {
         }
         // Each iteration but the last removes a closed socket.
         while let Some(taker) = taker_of(table, &table.ports.at(Transport::Udp, peer), from) {
-            let datagram = Incoming {
+            let incoming = Incoming {
                 from,
                 to: peer.ip(),
-                payload: datagram.payload,
-                marks: datagram.marks,
+                payloads: datagrams.payloads,
+                marks: datagrams.marks,
             };
-            if self.deliver(table, taker, &datagram) {
+            if self.deliver(table, taker, &incoming) {
                 return Ok(());
             }
             table.forget(taker);
         }
         if !table.ports.at(Transport::Udp, peer).is_empty() {
             // Sockets there have other peers, which may change.
-            let refused = (peer, datagram.payload);
-            self.refuse_once(table, inode, refused, refused_by(peer.ip()));
+            for payload in datagrams.payloads {
+                self.refuse_once(table, inode, (peer, payload), refused_by(peer.ip()));
+            }
             return Ok(());
         }
-        // Of an unconnected sender only one that asks for it hears an error.
-        if self.refuse(table, inode, peer, datagram.payload).is_some() && is_connected {
-            // From now on the kernel refuses its writes.
-            self.refused.insert(inode);
+        for payload in datagrams.payloads {
+            // Of an unconnected sender only one that asks for it hears an error.
+            if self.refuse(table, inode, peer, payload).is_some() && is_connected {
+                // From now on the kernel refuses its writes.
+                self.refused.insert(inode);
+            }
         }
         Ok(())
     }
 
-    /// Sends a datagram to a program's socket; it is lost if the buffer is full. False if no
-    /// program has the socket any more.
-    fn deliver(&mut self, table: &mut Table, inode: u64, datagram: &Incoming<'_>) -> bool {
+    /// Sends datagrams to a program's socket; those are lost for which its buffer has no room.
+    /// False if no program has the socket any more.
+    fn deliver(&mut self, table: &mut Table, inode: u64, datagrams: &Incoming<'_>) -> bool {
         let Some(socket) = table.sockets.get(&inode) else {
             return true;
         };
@@ -111,22 +142,23 @@ impl Datagrams {
         };
         let sender = match socket.peer {
             // A connected socket receives from its peer only.
-            Some(peer) if peer != datagram.from => return true,
+            Some(peer) if peer != datagrams.from => return true,
             Some(_) => None,
             None => {
                 let way = Way {
-                    from: datagram.from,
-                    to: datagram.to,
+                    from: datagrams.from,
+                    to: datagrams.to,
                     is_v6: socket.is_v6,
                 };
-                match self.senders.sender(way) {
+                match self.senders.sender(way, &mut table.directory) {
                     Ok(sender) => Some(sender),
-                    // Without descriptors the datagram is lost, which UDP allows.
+                    // Without descriptors they are lost, which UDP allows.
                     Err(_) => return true,
                 }
             }
         };
-        let is_live = carrier.deliver(sender.as_deref(), datagram.payload, datagram.marks);
+        let (payloads, marks) = (datagrams.payloads, datagrams.marks);
+        let is_live = carrier.deliver(sender.as_deref(), payloads, marks);
         if is_live {
             table.calls.wake(inode);
         }
@@ -138,30 +170,27 @@ impl Datagrams {
     pub(in super::super) fn give(&mut self, table: &mut Table, engine: Session) {
         self.give_refusals(table, engine);
         loop {
-            let Some(client) = &mut table.engine.client else {
+            let arrived = arrivals(table, engine);
+            if arrived.is_empty() {
                 return;
-            };
-            let Some((received, from)) = client.receive_from(engine) else {
-                return;
-            };
-            let local = client.local(engine).map(|local| local.ip());
-            // The chunk goes back at once: a program that does not read must not hold it.
-            let payload = received.bytes().to_vec();
-            client.release(received);
-            let Some(inode) = taker_of(table, table.engine.sharers(engine), from) else {
-                continue;
-            };
-            let to = local
-                .filter(|ip| !ip.is_unspecified())
-                .or_else(|| table.scope.source_for(from.ip()));
-            let datagram = Incoming {
-                from,
-                to: to.unwrap_or(from.ip()),
-                payload: &payload,
-                marks: Marks::default(),
-            };
-            if !self.deliver(table, inode, &datagram) {
-                table.forget(inode);
+            }
+            for alike in arrived.chunk_by(Arrival::is_like) {
+                let Some(Arrival {
+                    taker, from, to, ..
+                }) = alike.first()
+                else {
+                    continue;
+                };
+                let payloads: Vec<&[u8]> = alike.iter().map(|it| it.payload.as_slice()).collect();
+                let incoming = Incoming {
+                    from: *from,
+                    to: *to,
+                    payloads: &payloads,
+                    marks: Marks::default(),
+                };
+                if !self.deliver(table, *taker, &incoming) {
+                    table.forget(*taker);
+                }
             }
         }
     }
@@ -201,47 +230,171 @@ impl Datagrams {
         }
     }
 
-    /// Forwards datagrams that a program wrote without an address to its peer.
+    /// Forwards what a program sent without a call: frames, and what it wrote without an address
+    /// to its peer.
     pub(super) fn take(&mut self, table: &mut Table, inode: u64) {
-        let mut payload = std::mem::take(&mut self.scratch);
-        payload.resize(DATAGRAM_BYTES_MAX, 0);
-        if !self.take_some(table, inode, &mut payload) {
+        let mut batch = self.batch.take().unwrap_or_else(new_batch);
+        let frames_done = self.take_some_frames(table, inode, &mut batch);
+        if !self.take_some(table, inode, &mut batch) || !frames_done {
             self.unfinished.push_back(inode);
         }
-        self.scratch = payload;
+        self.batch = Some(batch);
     }
 
-    /// Forwards some of them; true if none is left.
-    fn take_some(&mut self, table: &mut Table, inode: u64, payload: &mut [u8]) -> bool {
-        let mut control = [0; MARKS_BYTES];
-        for _ in 0..TAKEN_MAX {
+    /// Forwards frames that a program sent before the call that is being served.
+    pub(super) fn take_frames(&mut self, table: &mut Table, inode: u64) {
+        let carrier = table.sockets.get(&inode).and_then(Socket::carrier);
+        if carrier.is_none_or(|carrier| carrier.direct.desk.is_none()) {
+            return;
+        }
+        let mut batch = self.batch.take().unwrap_or_else(new_batch);
+        if !self.take_some_frames(table, inode, &mut batch) {
+            self.unfinished.push_back(inode);
+        }
+        self.batch = Some(batch);
+    }
+
+    /// Forwards all that programs sent, before the run ends.
+    pub(in super::super) fn take_all(&mut self, table: &mut Table) {
+        let sockets = table.sockets.iter();
+        let all: Vec<u64> = sockets
+            .filter(|(_, socket)| socket.is_datagram())
+            .map(|(inode, _)| *inode)
+            .collect();
+        for inode in all {
+            self.take(table, inode);
+        }
+    }
+
+    /// Forwards some of what a program wrote to its peer; true if none is left.
+    fn take_some(&mut self, table: &mut Table, inode: u64, batch: &mut Batch) -> bool {
+        for _ in 0..ROUNDS_MAX {
             let Some(socket) = table.sockets.get(&inode) else {
                 return true;
             };
             let Some(carrier) = socket.carrier() else {
                 return true;
             };
-            let received = match message::receive(carrier.far.as_fd(), payload, &mut control, 0) {
-                Ok(received) => received,
+            match batch.receive(carrier.far.as_fd()) {
+                Ok(_) => {}
                 // The error of an earlier delivery; the program's socket may be closed.
                 Err(Errno::CONNREFUSED) => continue,
                 Err(_) => return true,
+            }
+            let Some(peer) = socket.peer else {
+                continue;
             };
             // Other processes can send to the far end, too.
-            let is_programs = address::write(carrier.near, socket.is_v6) == received.name;
-            if let Some(peer) = socket.peer.filter(|_| is_programs) {
-                let datagram = Outgoing {
+            let name = address::write(carrier.near, socket.is_v6);
+            let messages = batch.messages().filter(|message| message.name == name);
+            let marked: Vec<(Marks, &[u8])> = messages
+                .map(|message| (Marks::read(message.control), message.payload))
+                .collect();
+            for alike in marked.chunk_by(|one, other| one.0 == other.0) {
+                let payloads: Vec<&[u8]> = alike.iter().map(|(_, payload)| *payload).collect();
+                let datagrams = Outgoing {
                     source: None,
                     peer,
-                    payload: &payload[..received.bytes],
-                    marks: Marks::read(&control[..received.control_bytes]),
+                    payloads: &payloads,
+                    marks: alike
+                        .first()
+                        .map_or_else(Marks::default, |(marks, _)| *marks),
                 };
                 // Lost if there is no route, which UDP allows.
-                self.route(table, inode, datagram).ok();
+                self.route(table, inode, datagrams).ok();
             }
         }
         false
     }
+
+    /// Forwards some of a program's frames; true if none is left.
+    fn take_some_frames(&mut self, table: &mut Table, inode: u64, batch: &mut Batch) -> bool {
+        for _ in 0..ROUNDS_MAX {
+            let Some(socket) = table.sockets.get(&inode) else {
+                return true;
+            };
+            let Some(carrier) = socket.carrier() else {
+                return true;
+            };
+            let Some((desk, _)) = &carrier.direct.desk else {
+                return true;
+            };
+            if batch.receive(desk.as_fd()).is_err() {
+                return true;
+            }
+            // Other processes can send to the desk, too.
+            let (name, is_v6) = (address::write(carrier.near, socket.is_v6), socket.is_v6);
+            for message in batch.messages().filter(|message| message.name == name) {
+                let Some((frame, payload)) = Frame::read(message.payload) else {
+                    continue;
+                };
+                if is_v6 || frame.peer.is_ipv4() {
+                    let marks = Marks::read(message.control);
+                    self.send_framed(table, inode, frame, payload, marks);
+                }
+            }
+        }
+        false
+    }
+
+    fn send_framed(
+        &mut self,
+        table: &mut Table,
+        inode: u64,
+        frame: Frame,
+        payload: &[u8],
+        marks: Marks,
+    ) {
+        let segment_bytes = match frame.segment_bytes {
+            0 => usize::MAX,
+            bytes => bytes.into(),
+        };
+        let mut segments = segments_of(payload, segment_bytes);
+        // As many as the kernel would take; a library sends no more.
+        segments.truncate(SEGMENTS_MAX);
+        let outgoing = Outgoing {
+            source: None,
+            peer: frame.peer,
+            payloads: &segments,
+            marks,
+        };
+        if self.route(table, inode, outgoing).is_err() {
+            // The datagram is lost, which UDP allows; the next call hears why.
+            table.directory.set_reaches(frame.peer.ip(), false);
+        }
+    }
+}
+
+/// Memory for datagrams of any length, with their marks.
+fn new_batch() -> Batch {
+    Batch::new(DATAGRAM_BYTES_MAX, MARKS_BYTES)
+}
+
+/// Takes some datagrams of the stack, with the sockets that get them; empty if there is none.
+fn arrivals(table: &mut Table, engine: Session) -> Vec<Arrival> {
+    let mut arrived = Vec::new();
+    while arrived.len() < GIVEN_MAX
+        && let Some(client) = &mut table.engine.client
+        && let Some((received, from)) = client.receive_from(engine)
+    {
+        let local = client.local(engine).map(|local| local.ip());
+        // The chunk goes back at once: a program that does not read must not hold it.
+        let payload = received.bytes().to_vec();
+        client.release(received);
+        let Some(taker) = taker_of(table, table.engine.sharers(engine), from) else {
+            continue;
+        };
+        let to = local
+            .filter(|ip| !ip.is_unspecified())
+            .or_else(|| table.scope.source_for(from.ip()));
+        arrived.push(Arrival {
+            taker,
+            from,
+            to: to.unwrap_or(from.ip()),
+            payload,
+        });
+    }
+    arrived
 }
 
 /// The socket of these that receives datagrams from `from`: one that is connected to it, else the
@@ -282,7 +435,9 @@ fn hash_of(from: SocketAddr) -> u64 {
     hasher.finish()
 }
 
-/// Datagrams read in one go: about as many as the buffer holds at most.
-const TAKEN_MAX: usize = 256;
+/// Batches that one look at a socket takes: about as much as its buffer holds at most.
+const ROUNDS_MAX: usize = 16;
+/// Datagrams of the stack that are given together.
+const GIVEN_MAX: usize = 64;
 /// Capacity for TTL and traffic class.
 const MARKS_BYTES: usize = 128;

@@ -6,10 +6,11 @@ use super::header::{
     clear_control, clear_controls,
 };
 use super::refusing::{fail_by_held, translated};
-use super::route::Outgoing;
+use super::route::{Outgoing, segments_of};
 use super::*;
-use crate::carrier::{Corked, Habits};
+use crate::carrier::Corked;
 use crate::control::Asked;
+use crate::direct::Habits;
 use sidecore_bare::width::ToUsize as _;
 use std::net::Ipv4Addr;
 
@@ -19,6 +20,14 @@ struct Sending<'d> {
     payload: &'d [u8],
     control: &'d [u8],
     flags: i32,
+}
+
+/// A datagram, or a part of one.
+struct Part<'d> {
+    source: Option<IpAddr>,
+    peer: SocketAddr,
+    payload: &'d [u8],
+    marks: Marks,
 }
 
 impl Datagrams {
@@ -159,6 +168,7 @@ impl Datagrams {
         inode: u64,
         sending: &Sending<'_>,
     ) -> Result<usize, Errno> {
+        self.take_frames(table, inode);
         let addresses = &table.scope.addresses;
         let asked = Asked::read(sending.control, |ip| addresses.contains(&ip));
         let is_v6 = table.sockets.get(&inode).ok_or(Errno::BADF)?.is_v6;
@@ -183,26 +193,31 @@ impl Datagrams {
             hops: asked.marks.hops.or(habits.marks.hops),
             class: asked.marks.class.or(habits.marks.class),
         };
-        let outgoing = |payload| Outgoing {
+        let is_corked = sending.flags & libc::MSG_MORE != 0 || habits.is_corked;
+        let part = Part {
             source: asked.source,
             peer,
-            payload,
+            payload: sending.payload,
             marks,
         };
-        let is_corked = sending.flags & libc::MSG_MORE != 0 || habits.is_corked;
-        if self.cork(table, inode, &outgoing(sending.payload), is_corked)? {
+        if self.cork(table, inode, &part, is_corked)? {
             return Ok(sending.payload.len());
         }
         let segment_bytes = asked.segment_bytes.or(habits.segment_bytes);
         let segment_bytes = segment_bytes.map_or(usize::MAX, usize::from);
-        if sending.payload.len() <= segment_bytes {
-            // An empty datagram is one, too, but has no segments.
-            self.route(table, inode, outgoing(sending.payload))?;
-        } else {
-            for segment in sending.payload.chunks(segment_bytes) {
-                self.route(table, inode, outgoing(segment))?;
-            }
+        let segments = segments_of(sending.payload, segment_bytes);
+        let outgoing = Outgoing {
+            source: asked.source,
+            peer,
+            payloads: &segments,
+            marks,
+        };
+        self.route(table, inode, outgoing)?;
+        if table.scope.of_peer(peer.ip()) == Some(Server::Stack) {
+            // The next ones need no call.
+            table.directory.set_reaches(peer.ip(), true);
         }
+        publish(table, inode, None);
         Ok(sending.payload.len())
     }
 
@@ -212,7 +227,7 @@ impl Datagrams {
         &mut self,
         table: &mut Table,
         inode: u64,
-        part: &Outgoing<'_>,
+        part: &Part<'_>,
         is_corked: bool,
     ) -> Result<bool, Errno> {
         let socket = table.sockets.get_mut(&inode).ok_or(Errno::BADF)?;
@@ -232,6 +247,8 @@ impl Datagrams {
             return Err(Errno::MSGSIZE);
         }
         corked.payload.extend_from_slice(part.payload);
+        // What the library sends meanwhile would be a part, too.
+        table.directory.withhold(&carrier.direct);
         if !is_corked {
             self.uncork(table, inode)?;
         }
@@ -250,7 +267,7 @@ impl Datagrams {
         let whole = Outgoing {
             source: corked.source,
             peer: corked.peer,
-            payload: &corked.payload,
+            payloads: &[corked.payload.as_slice()],
             marks: corked.marks,
         };
         self.route(table, inode, whole)
@@ -279,9 +296,7 @@ impl Datagrams {
             return Ok(habits);
         }
         let near = caller.fetch(caller.int(0))?;
-        let habits = carrier
-            .habits
-            .unwrap_or_else(|| carrier::habits_of(&near, is_v6));
+        let habits = carrier.habits.unwrap_or_else(|| habits_of(&near, is_v6));
         if needs_kernel(&habits) {
             // The kernel checks limits and options, and reports pending errors.
             let sink = address::write(self.senders.sink(is_v6)?, is_v6);

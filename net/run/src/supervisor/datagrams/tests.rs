@@ -2,6 +2,7 @@ use super::route::Outgoing;
 use super::*;
 use crate::supervisor::tests::fixtures::{callers, table};
 use rustix::net::{RecvFlags, SendFlags};
+use sidecore_net_rings::datagram::Frame;
 use sidecore_sys::local_socket;
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ impl Programs {
         let outgoing = Outgoing {
             source: None,
             peer,
-            payload,
+            payloads: &[payload],
             marks: Marks::default(),
         };
         self.datagrams.route(&mut self.table, inode, outgoing)
@@ -224,6 +225,107 @@ fn datagrams_of_other_processes_are_not_a_programs() {
     rustix::net::sendto(&other, b"x", SendFlags::empty(), &near_of_second).unwrap();
     assert_eq!(programs.receive(1), (b"x".to_vec(), None));
     assert_ne!(near, near_of_second);
+}
+
+#[test]
+fn frames_go_where_they_say() {
+    let mut programs = Programs::at(&[1, 2, 3]);
+    let inode = programs.inode(0);
+    let desk = carrier::marked(false).unwrap();
+    let name = address::write(desk.1, false);
+    let socket = programs.table.sockets.get_mut(&inode).unwrap();
+    socket.carrier_mut().unwrap().direct.open_desk(desk);
+    let frame = |port, segment_bytes| {
+        let peer = at(port);
+        Frame {
+            peer,
+            segment_bytes,
+        }
+        .bytes()
+        .to_vec()
+    };
+    for (number, frame, payload) in [
+        (0, frame(2, 0), "one"),
+        (0, Vec::new(), "malformed, but as long as a frame is"),
+        // Another socket's.
+        (2, frame(2, 0), "other"),
+        (0, frame(2, 2), "three"),
+        // Nothing is bound there.
+        (0, frame(9, 0), "lost"),
+        (0, frame(2, 0), ""),
+    ] {
+        let message = [frame.as_slice(), payload.as_bytes()].concat();
+        message::send(programs.near[number].as_fd(), &name, &message, &[], 0).unwrap();
+        let socket = &programs.table.sockets[&inode];
+        let (desk, _) = socket.carrier().unwrap().direct.desk.as_ref().unwrap();
+        wait(desk);
+        programs.datagrams.take(&mut programs.table, inode);
+    }
+    for expected in ["one", "th", "re", "e", ""] {
+        let expected = expected.as_bytes().to_vec();
+        assert_eq!(programs.receive(1), (expected, Some(at(1))));
+    }
+    assert!(programs.is_empty(1));
+    // Those that wait are sent before the socket is forgotten, and with the end of a run.
+    let message = [frame(2, 0).as_slice(), b"last"].concat();
+    message::send(programs.near[0].as_fd(), &name, &message, &[], 0).unwrap();
+    programs.near[0] = carrier::datagram_socket(false).unwrap();
+    programs.table.sweep();
+    assert!(programs.table.sockets.contains_key(&inode));
+    programs.datagrams.take_all(&mut programs.table);
+    assert_eq!(programs.receive(1), (b"last".to_vec(), Some(at(1))));
+    programs.table.sweep();
+    assert!(!programs.table.sockets.contains_key(&inode));
+}
+
+#[test]
+fn many_writes_arrive_in_their_order() {
+    let mut programs = Programs::at(&[1, 2]);
+    programs.connect(0, Some(at(2)));
+    let inode = programs.inode(0);
+    for number in 0..100_u8 {
+        message::send(programs.near[0].as_fd(), &[], &[number], &[], 0).unwrap();
+    }
+    wait(&programs.table.sockets[&inode].carrier().unwrap().far);
+    programs.datagrams.take(&mut programs.table, inode);
+    assert!(!programs.datagrams.are_pressing());
+    for number in 0..100_u8 {
+        assert_eq!(programs.receive(1), (vec![number], Some(at(1))));
+    }
+}
+
+#[test]
+fn a_library_may_do_what_has_the_kernels_results() {
+    let mut programs = Programs::at(&[1, 2]);
+    let (inode, other) = (programs.inode(0), programs.inode(1));
+    programs.table.directory.open(std::iter::empty()).unwrap();
+    let place = place_of(&mut programs.table, inode).unwrap();
+    assert_eq!(place_of(&mut programs.table, inode), Ok(place));
+    let flags = |programs: &Programs| {
+        let view = programs.table.directory.view().unwrap();
+        view.state(place).map(|state| state.flags)
+    };
+    assert_eq!(flags(&programs), Some(0));
+    publish(&mut programs.table, inode, Some(&programs.near[0]));
+    // Without a stack it has no desk.
+    assert_eq!(flags(&programs), Some(direct::OPEN));
+    programs.connect(0, Some(at(2)));
+    assert_eq!(flags(&programs), Some(direct::OPEN));
+    let carrier = programs.table.sockets[&inode].carrier().unwrap();
+    let way = programs.table.directory.view().unwrap().way(carrier.at);
+    assert_eq!(way.map(|way| way.0), Some(at(2)));
+    // Errors of the queue are the supervisor's.
+    let on = 1i32.to_ne_bytes();
+    let near = programs.near[0].as_fd();
+    socket_option::set(near, libc::IPPROTO_IP, libc::IP_RECVERR, &on).unwrap();
+    let socket = programs.table.sockets.get_mut(&inode).unwrap();
+    socket.carrier_mut().unwrap().habits = None;
+    publish(&mut programs.table, inode, Some(&programs.near[0]));
+    assert_eq!(flags(&programs), Some(0));
+    programs.table.forget(inode);
+    place_of(&mut programs.table, other).unwrap();
+    publish(&mut programs.table, other, Some(&programs.near[1]));
+    assert_eq!(flags(&programs), None);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::named::Names;
 use super::sweeps::Sweeps;
 use super::{Reply, WATCHED, ZERO};
 use crate::caller::Caller;
+use crate::direct::Directory;
 use crate::migrate::Migration;
 use crate::ports::{Claim, Ports, Transport};
 use crate::scope::Scope;
@@ -41,6 +42,8 @@ pub(super) struct Table {
     pub(super) migration: Migration,
     pub(super) scope: Scope,
     pub(super) sweeps: Sweeps,
+    /// Datagram sockets that programs use without calls.
+    pub(super) directory: Directory,
     pub(super) epoll: OwnedFd,
     /// The other ends of pairs between programs.
     peers: HashMap<u64, u64>,
@@ -58,6 +61,7 @@ impl Table {
             migration: Migration::default(),
             scope,
             sweeps: Sweeps::default(),
+            directory: Directory::default(),
             epoll,
             peers: HashMap::new(),
         }
@@ -121,6 +125,8 @@ impl Table {
             self.engine.part(engine);
         }
         if let State::Datagram(datagram) = &mut socket.state {
+            let carrier = &mut datagram.carrier;
+            self.directory.leave(&mut carrier.direct, carrier.at);
             let engine = &mut self.engine;
             // One that other programs' sockets share stays open.
             datagram
@@ -447,7 +453,10 @@ impl Table {
         // A duplicate that is left would keep the port bound, and the socket alive.
         for inode in all {
             self.unwatch(inode);
-            if self.is_closed(inode) {
+            let carrier = self.sockets.get(&inode).and_then(Socket::carrier);
+            // What it sent before is sent first.
+            let has_frames = carrier.is_some_and(|carrier| carrier.direct.has_frames());
+            if !has_frames && self.is_closed(inode) {
                 self.forget(inode);
             }
         }

@@ -1,0 +1,310 @@
+//! Datagrams without calls of the supervisor: the directory of a run, by which the preload library
+//! receives and sends by the kernel alone, and the options of a program's socket that forbid it.
+//!
+//! [`sidecore_net_rings::datagram`] has the layout. Must stay true: the directory has every sender,
+//! so that the library drops no datagram of the supervisor's; what is not allowed is not in it, and
+//! the call comes here. It is made for the first socket that asks for a place.
+
+use crate::address::plain;
+use crate::control::Marks;
+use rustix::io::Errno;
+use sidecore_net_rings::datagram::{
+    self as shared, DIRECTORY_BYTES, PLACES, Place, PlaceState, WAYS,
+};
+use sidecore_sys::{SharedMap, Sharing, local_socket, socket_option};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A socket's part in it.
+#[derive(Debug, Default)]
+pub(crate) struct Direct {
+    /// Its place; none: its library has not asked for one.
+    pub(crate) place: Option<Place>,
+    /// The socket to which the library sends frames, and its address; none without a stack.
+    pub(crate) desk: Option<(OwnedFd, SocketAddr)>,
+}
+
+impl Direct {
+    /// Makes a socket of the kernel's loopback the desk.
+    pub(crate) fn open_desk(&mut self, desk: (OwnedFd, SocketAddr)) {
+        // The kernel cuts it to what it allows (net.core.rmem_max).
+        let room = DESK_BYTES.to_ne_bytes();
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVBUF);
+        socket_option::set(desk.0.as_fd(), level, name, &room).ok();
+        self.desk = Some(desk);
+    }
+
+    /// True if the desk has frames that were not taken.
+    pub(crate) fn has_frames(&self) -> bool {
+        let desk = self.desk.as_ref();
+        desk.is_some_and(|(desk, _)| local_socket::is_readable(desk.as_fd()))
+    }
+}
+
+/// Source and destination of datagrams.
+pub(crate) type Ends = (SocketAddr, IpAddr);
+
+/// The directory of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    /// None: no library has asked for it.
+    memory: Option<SharedMap>,
+    /// The ways of the kernel's addresses, plain, and their numbers.
+    ways: HashMap<SocketAddr, u16>,
+    free_ways: Vec<u16>,
+    /// Places that sockets had.
+    free_places: Vec<Place>,
+    /// Places that no socket had yet are those from here on.
+    next_place: u32,
+}
+
+impl Directory {
+    /// Makes it, with these ways, if it is not there.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn open(
+        &mut self,
+        ways: impl Iterator<Item = (SocketAddr, Ends)>,
+    ) -> Result<(), Errno> {
+        if self.memory.is_some() {
+            return Ok(());
+        }
+        let made = SharedMap::reserve("sidecore-directory", DIRECTORY_BYTES, Sharing::ReadOnly);
+        self.memory = Some(made.map_err(|_| Errno::NOMEM)?);
+        self.free_ways = (0..WAYS).rev().collect();
+        for (at, way) in ways {
+            self.set_way(at, way);
+        }
+        Ok(())
+    }
+
+    /// The memory, for a program.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.as_ref().map(SharedMap::file)
+    }
+
+    /// A place for one more socket; none are left if it is none.
+    pub(crate) fn take_place(&mut self) -> Option<Place> {
+        if let Some(Place { number, generation }) = self.free_places.pop() {
+            let generation = generation.wrapping_add(1);
+            return Some(Place { number, generation });
+        }
+        let number = self.next_place;
+        self.next_place = (number + 1).min(PLACES);
+        (number < PLACES).then_some(Place {
+            number,
+            generation: 0,
+        })
+    }
+
+    /// A socket is gone: its place, and the way of its far end.
+    pub(crate) fn leave(&mut self, direct: &mut Direct, far: SocketAddr) {
+        if let Some(place) = direct.place.take() {
+            self.set_state(place, PlaceState::default());
+            self.free_places.push(place);
+            self.clear_way(far);
+        }
+    }
+
+    /// Changes what the library may do with the socket in a place.
+    pub(crate) fn set_state(&self, place: Place, state: PlaceState) {
+        if let Some(view) = self.view() {
+            view.set_state(place, state);
+        }
+    }
+
+    /// The library may do nothing with a socket until its next call.
+    pub(crate) fn withhold(&self, direct: &Direct) {
+        if let Some(place) = direct.place {
+            self.set_state(place, PlaceState::default());
+        }
+    }
+
+    /// Datagrams from this address of the loopback come from this source, for this destination.
+    pub(crate) fn set_way(&mut self, at: SocketAddr, (from, to): Ends) {
+        let at = plain(at);
+        // Before the memory is there, none is free.
+        let Some(number) = self.free_ways.pop() else {
+            return;
+        };
+        if let Some(view) = self.view() {
+            view.set_way(number, at, from, to);
+        }
+        // Only now: no reader finds the one before without this.
+        if let Some(before) = self.ways.insert(at, number) {
+            self.free_ways.push(before);
+        }
+    }
+
+    /// No datagrams come from this address of the loopback any more.
+    pub(crate) fn clear_way(&mut self, at: SocketAddr) {
+        let at = plain(at);
+        if let Some(number) = self.ways.remove(&at) {
+            if let Some(view) = self.view() {
+                view.clear_way(at);
+            }
+            self.free_ways.push(number);
+        }
+    }
+
+    /// The stack reaches a host, or does not.
+    pub(crate) fn set_reaches(&self, peer: IpAddr, reaches: bool) {
+        if let Some(view) = self.view() {
+            view.set_reaches(peer, reaches);
+        }
+    }
+
+    /// A view of its memory; none before it is made.
+    pub(crate) fn view(&self) -> Option<shared::Directory<'_>> {
+        shared::Directory::over(self.memory.as_ref()?.slice())
+    }
+}
+
+/// The options with which a program's socket sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Habits {
+    pub(crate) marks: Marks,
+    /// Bytes of each datagram if one write sends several (UDP_SEGMENT).
+    pub(crate) segment_bytes: Option<u16>,
+    /// UDP_CORK: writes are parts of one datagram.
+    pub(crate) is_corked: bool,
+    /// IP_RECVERR or IPV6_RECVERR: it hears of datagrams that are refused.
+    pub(crate) hears_errors: bool,
+}
+
+impl Habits {
+    /// True if the number of datagrams is not that of the writes, or a send may report an error of
+    /// an earlier one.
+    pub(crate) fn is_odd(&self) -> bool {
+        self.segment_bytes.is_some() || self.is_corked || self.hears_errors
+    }
+}
+
+/// Queries the options with which a program's socket sends.
+pub(crate) fn habits_of(near: &OwnedFd, is_v6: bool) -> Habits {
+    let number = |level, name| {
+        let value = socket_option::get(near.as_fd(), level, name, 4).ok()?;
+        value.first_chunk().map(|it| i32::from_ne_bytes(*it))
+    };
+    let marks = if is_v6 {
+        Marks {
+            hops: number(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+            class: number(libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        }
+    } else {
+        Marks {
+            hops: number(libc::IPPROTO_IP, libc::IP_TTL),
+            class: number(libc::IPPROTO_IP, libc::IP_TOS),
+        }
+    };
+    let segment_bytes = number(libc::SOL_UDP, libc::UDP_SEGMENT);
+    Habits {
+        marks,
+        segment_bytes: segment_bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .filter(|bytes| *bytes > 0),
+        is_corked: number(libc::SOL_UDP, libc::UDP_CORK).is_some_and(|on| on != 0),
+        hears_errors: ERRORS_HEARD
+            .iter()
+            .any(|(level, name)| number(*level, *name).is_some_and(|on| on != 0)),
+    }
+}
+
+/// Options with which a socket without a peer hears of ICMP errors, by family.
+pub(crate) const ERRORS_HEARD: [(i32, i32); 2] = [
+    (libc::IPPROTO_IP, libc::IP_RECVERR),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+];
+/// Frames that wait for the supervisor, in bytes with the kernel's own.
+const DESK_BYTES: i32 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn ends(port: u16) -> Ends {
+        let from = SocketAddr::from(([10, 0, 0, 1], port));
+        (from, IpAddr::from([10, 0, 0, 2]))
+    }
+
+    fn seen(directory: &Directory, at: SocketAddr) -> Option<SocketAddr> {
+        directory.view()?.way(at).map(|way| way.0)
+    }
+
+    #[test]
+    fn ways_are_in_the_directory_from_its_beginning() {
+        let mut directory = Directory::default();
+        // Nothing has asked for it yet.
+        directory.set_way(at(1), ends(1));
+        assert!(directory.file().is_none());
+        directory.open([(at(2), ends(2))].into_iter()).unwrap();
+        directory.open([(at(3), ends(3))].into_iter()).unwrap();
+        directory.set_way(at(4), ends(4));
+        directory.set_way(at(4), ends(5));
+        let mapped = |port| SocketAddr::new("::ffff:127.0.0.1".parse().unwrap(), port);
+        directory.set_way(mapped(6), ends(6));
+        let ports = [1, 2, 3, 4, 6].map(|port| seen(&directory, at(port)));
+        assert_eq!(
+            ports,
+            [None, Some(2), None, Some(5), Some(6)].map(|it: Option<u16>| Some(ends(it?).0))
+        );
+        directory.clear_way(at(4));
+        assert_eq!(seen(&directory, at(4)), None);
+        // However often they change.
+        for turn in 0..3 * WAYS {
+            directory.set_way(at(7), ends(turn));
+            assert_eq!(seen(&directory, at(7)), Some(ends(turn).0));
+        }
+    }
+
+    #[test]
+    fn a_place_is_free_once_its_socket_is_gone() {
+        let mut directory = Directory::default();
+        directory.open(std::iter::empty()).unwrap();
+        let mut sockets: Vec<Direct> = (0..PLACES)
+            .map(|_| Direct {
+                place: directory.take_place(),
+                desk: None,
+            })
+            .collect();
+        assert!(sockets.iter().all(|it| it.place.is_some()));
+        assert_eq!(directory.take_place(), None);
+        let first = sockets[3].place.unwrap();
+        let state = PlaceState {
+            flags: shared::OPEN,
+            desk_port: 7,
+        };
+        directory.set_state(first, state);
+        directory.set_way(at(9), ends(9));
+        directory.leave(&mut sockets[3], at(9));
+        assert_eq!(sockets[3].place, None);
+        assert_eq!(seen(&directory, at(9)), None);
+        let next = directory.take_place().unwrap();
+        assert_eq!((next.number, next.generation), (3, 1));
+        directory.set_state(next, state);
+        let view = directory.view().unwrap();
+        assert_eq!((view.state(first), view.state(next)), (None, Some(state)));
+    }
+
+    #[test]
+    fn a_desk_has_the_frames_that_were_sent_to_it() {
+        let mut direct = Direct::default();
+        assert!(!direct.has_frames());
+        let desk = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = desk.local_addr().unwrap();
+        direct.open_desk((desk.into(), to));
+        assert!(!direct.has_frames());
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.send_to(b"x", to).unwrap();
+        let (desk, _) = direct.desk.as_ref().unwrap();
+        let patience = std::time::Duration::from_secs(60);
+        local_socket::poll(&[desk.as_fd()], &mut Vec::new(), patience).unwrap();
+        assert!(direct.has_frames());
+    }
+}
