@@ -6,8 +6,8 @@
 //! loopback, from another one of the same user; unusual cases go to the supervisor, as without this
 //! library.
 
-use crate::marked::{address, call, credentials, kernels_option};
-use crate::real::{errno, flags_of, int, length, real, set_errno};
+use crate::marked::{address, call, credentials, kernels_option, waiting_call};
+use crate::real::{errno, flags_of, int, is_in_first_page, length, real, set_errno};
 use crate::table::{self, Kind, LINGERS, LISTENS, new, record};
 use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::{
@@ -65,7 +65,7 @@ pub(crate) unsafe fn connect(
 /// # Safety
 /// As for connect(2); an address in the first page counts as invalid.
 unsafe fn is_loopback(to: *const libc::sockaddr, bytes: libc::socklen_t) -> bool {
-    if crate::stream::is_in_first_page(to.addr()) || bytes < 16 {
+    if is_in_first_page(to.addr()) || bytes < 16 {
         return false;
     }
     // SAFETY: the caller guarantees this number of bytes.
@@ -258,14 +258,21 @@ pub(crate) fn inherit() {
     }
 }
 
-/// Records a socket that came from another process: a listener, whose close is reported, or what
-/// may be a session for which that process has rings.
+/// Records a socket that came from another process: a listener, whose close is reported, what may
+/// be a session for which that process has rings, or a UDP socket.
 pub(crate) fn meet(file: c_int) {
     let has = |name, value| kernels_option(file, name) == Some(value);
     let is_local = has(libc::SO_DOMAIN, libc::AF_UNIX) && has(libc::SO_TYPE, libc::SOCK_STREAM);
-    let Some(record) = record(file).filter(|_| is_local) else {
+    let Some(record) = record(file) else {
         return;
     };
+    if !is_local {
+        if has(libc::SO_PROTOCOL, libc::IPPROTO_UDP) {
+            record.begin(Kind::Barred);
+            record.add(table::DATAGRAMS);
+        }
+        return;
+    }
     if has(libc::SO_ACCEPTCONN, 1) {
         record.begin(Kind::Barred);
         record.add(LISTENS);
@@ -321,16 +328,8 @@ fn take(file: c_int, name: &mut [u8], flags: c_int) -> Option<Result<(c_int, usi
             flags.into(),
             0,
         ];
-        // A thread that waits here may be cancelled, as in the C library's function.
-        let mut before = 0;
         // SAFETY: the kernel writes into `name` and `bytes`, which outlive the call.
-        let accepted = unsafe {
-            // Only around the call: no lock is held and nothing is allocated in between.
-            pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
-            let accepted = call(libc::SYS_accept4, arguments, BY_ITSELF);
-            pthread_setcanceltype(before, ptr::null_mut());
-            accepted
-        };
+        let accepted = unsafe { waiting_call(libc::SYS_accept4, arguments) };
         if accepted >= 0 {
             return Some(Ok((accepted, bytes.to_usize())));
         }
@@ -384,13 +383,8 @@ fn close(file: c_int) {
     unsafe { libc::syscall(libc::SYS_close, file) };
 }
 
-unsafe extern "C" {
-    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
-}
-
 /// The family of local sockets, as an address has it.
 const LOCAL: libc::sa_family_t = libc::AF_UNIX as libc::sa_family_t;
-const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
 /// Connections of other processes that one call skips.
 const STRANGERS_MAX: usize = 256;
 /// A refusal that takes longer came from a wait (SO_RCVTIMEO).

@@ -11,7 +11,7 @@ use sidecore_net_rings::{
     STREAMS, Stream, UPGRADE, VERSION, WAITER, WAITERS, WORDS,
 };
 use sidecore_sync::{Changed, Shared, SleepWord};
-use sidecore_sys::SharedMapping;
+use sidecore_sys::{SharedMapping, SysError};
 use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -341,12 +341,24 @@ const FAULTS: u64 = bit(libc::SIGILL)
     | bit(libc::SIGSYS);
 
 fn map(file: c_int, bytes: usize) -> Option<SharedMapping> {
+    map_by(file, |file| SharedMapping::open(file, bytes))
+}
+
+/// Maps memory of the supervisor's for reading; its descriptor is closed.
+pub(crate) fn map_to_read(file: c_int, bytes: usize) -> Option<SharedMapping> {
+    map_by(file, |file| SharedMapping::open_to_read(file, bytes))
+}
+
+fn map_by(
+    file: c_int,
+    open: impl FnOnce(BorrowedFd<'_>) -> Result<SharedMapping, SysError>,
+) -> Option<SharedMapping> {
     if file < 0 {
         return None;
     }
     // SAFETY: the supervisor has just given it to this process; it is closed below.
     let borrowed = unsafe { BorrowedFd::borrow_raw(file) };
-    let mapping = SharedMapping::open(borrowed, bytes).ok();
+    let mapping = open(borrowed).ok();
     // SAFETY: as above; no other code knows of it.
     unsafe { libc::syscall(libc::SYS_close, file) };
     mapping

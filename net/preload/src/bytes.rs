@@ -1,10 +1,10 @@
 //! Intercepted calls that transfer bytes.
 
-use crate::real::{errno, real, set_errno};
+use crate::real::{errno, is_in_first_page, real, set_errno};
 use crate::rings::in_kernel;
 use crate::stream::{self, Done};
 use crate::table::{Kind, ROUTES, record};
-use crate::{accepting, attachment, check, closing, rings};
+use crate::{accepting, attachment, closing, datagrams, rings};
 use sidecore_sys::control_message::{ControlMessages, judge_for_tcp};
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -124,6 +124,11 @@ pub unsafe extern "C" fn recvfrom(
                 from => *mut libc::sockaddr, from_bytes => *mut libc::socklen_t) -> isize)
         })
     };
+    // SAFETY: as of recvfrom(2).
+    if let Some(read) = unsafe { datagrams::receive_from(file, to, bytes, flags, from, from_bytes) }
+    {
+        return read;
+    }
     meet(file);
     if !rings::has_rings(file) {
         if from.is_null() && routes(file) {
@@ -160,8 +165,12 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
                     flags => c_int) -> isize)
         })
     };
+    let is_nowhere = is_in_first_page(message.addr());
+    // SAFETY: as of recvmsg(2).
+    if !is_nowhere && let Some(read) = unsafe { datagrams::receive(file, &mut *message, flags) } {
+        return read;
+    }
     meet(file);
-    let is_nowhere = stream::is_in_first_page(message.addr());
     if is_nowhere || !rings::has_rings(file) {
         // SAFETY: the program guarantees a message header; the kernel reports an error without one.
         let name = (!is_nowhere).then(|| unsafe {
@@ -209,6 +218,10 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     limit: *mut libc::timespec,
 ) -> c_int {
+    // SAFETY: as of recvmmsg(2).
+    if let Some(read) = unsafe { datagrams::receive_many(file, messages, count, flags) } {
+        return read;
+    }
     rings::bar(file);
     in_kernel(file, false, move || {
         real!(recvmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
@@ -304,6 +317,10 @@ pub unsafe extern "C" fn sendto(
     };
     let kernel =
         move |had_rings| closing::send(file, flags, || bytes, move |flags| work(flags, had_rings));
+    // SAFETY: as of sendto(2).
+    if let Some(sent) = unsafe { datagrams::send_to(file, from, bytes, flags, to, to_bytes) } {
+        return sent;
+    }
     if to.is_null() {
         meet(file);
         if routes(file) {
@@ -325,11 +342,15 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
                     flags => c_int) -> isize)
         })
     };
-    if stream::is_in_first_page(message.addr()) {
+    if is_in_first_page(message.addr()) {
         return work(flags, true);
     }
     // SAFETY: the program says that a message's header is there.
     let header = unsafe { &*message };
+    // SAFETY: as of sendmsg(2).
+    if let Some(sent) = unsafe { datagrams::send(file, header, flags) } {
+        return sent;
+    }
     let control = control(header);
     // Before the call: the receiver may use the descriptor as soon as it is sent.
     for passed in passed_on(control.unwrap_or_default()) {
@@ -369,6 +390,10 @@ pub unsafe extern "C" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
+    // SAFETY: as of sendmmsg(2).
+    if let Some(sent) = unsafe { datagrams::send_many(file, messages, count, flags) } {
+        return sent;
+    }
     rings::bar(file);
     in_kernel(file, false, move || {
         real!(sendmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
@@ -543,49 +568,6 @@ fn meet(file: c_int) {
     {
         record.begin(Kind::Candidate);
     }
-}
-
-/// `read` of programs built with _FORTIFY_SOURCE.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(
-    file: c_int,
-    to: *mut c_void,
-    bytes: usize,
-    room: usize,
-) -> isize {
-    check(bytes, room);
-    // SAFETY: as of read(2).
-    unsafe { read(file, to, bytes) }
-}
-
-/// `recv` of programs built with _FORTIFY_SOURCE.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(
-    file: c_int,
-    to: *mut c_void,
-    bytes: usize,
-    room: usize,
-    flags: c_int,
-) -> isize {
-    check(bytes, room);
-    // SAFETY: as of recv(2).
-    unsafe { recv(file, to, bytes, flags) }
-}
-
-/// `recvfrom` of programs built with _FORTIFY_SOURCE.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recvfrom_chk(
-    file: c_int,
-    to: *mut c_void,
-    bytes: usize,
-    room: usize,
-    flags: c_int,
-    from: *mut libc::sockaddr,
-    from_bytes: *mut libc::socklen_t,
-) -> isize {
-    check(bytes, room);
-    // SAFETY: as of recvfrom(2).
-    unsafe { recvfrom(file, to, bytes, flags, from, from_bytes) }
 }
 
 /// Bytes of control messages (`net.core.optmem_max`).

@@ -21,6 +21,13 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
             Kind::Barred
         },
     );
+    if is_inet
+        && kind & 0xf == libc::SOCK_DGRAM
+        && matches!(protocol, 0 | libc::IPPROTO_UDP)
+        && let Some(record) = record(made)
+    {
+        record.add(table::DATAGRAMS);
+    }
     if (domain, protocol) == (libc::AF_NETLINK, libc::NETLINK_ROUTE)
         && let Some(record) = record(made)
     {
@@ -406,7 +413,8 @@ fn second(file: c_int, made: c_int) -> c_int {
     let flags = record(file).map_or(0, |record| record.flags.load(Ordering::Acquire));
     new(made, twins_kind(file));
     if let Some(record) = record(made) {
-        record.add(flags & (table::LISTENS | table::ROUTES | table::LINGERS));
+        let kept = table::LISTENS | table::ROUTES | table::LINGERS | table::DATAGRAMS;
+        record.add(flags & kept);
     }
     made
 }

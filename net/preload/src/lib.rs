@@ -2,8 +2,8 @@
 //!
 //! Top-down: `bytes`, `descriptors` and `waits` have the functions that programs call; `epoll`,
 //! `poll` and `stream` implement them for rings; `accepting` accepts sessions from listeners,
-//! `closing` handles their end; `rings` and `interest` give rings to a descriptor, and handle its
-//! epoll registration; `blocking` sleeps in a call on one descriptor;
+//! `closing` handles their end; `datagrams` is UDP; `rings` and `interest` give rings to a
+//! descriptor, and handle its epoll registration; `blocking` sleeps in a call on one descriptor;
 //! `attachment` has the memory shared with the supervisor, `table` the records of descriptors,
 //! `spin` polls again before a thread sleeps, `real` has the intercepted functions, `marked` the
 //! calls by which filter and supervisor distinguish the library from the program.
@@ -21,6 +21,7 @@ mod attachment;
 mod blocking;
 mod bytes;
 mod closing;
+mod datagrams;
 mod descriptors;
 mod epoll;
 mod interest;
@@ -32,6 +33,8 @@ mod spin;
 mod stream;
 mod table;
 mod waits;
+
+use std::ffi::{c_int, c_void};
 
 pub use bytes::*;
 pub use descriptors::*;
@@ -62,6 +65,49 @@ unsafe extern "C" fn forked() {
     table::forked();
     interest::forked();
     attachment::forked();
+}
+
+/// `read` of programs built with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(
+    file: c_int,
+    to: *mut c_void,
+    bytes: usize,
+    room: usize,
+) -> isize {
+    check(bytes, room);
+    // SAFETY: as of read(2).
+    unsafe { read(file, to, bytes) }
+}
+
+/// `recv` of programs built with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(
+    file: c_int,
+    to: *mut c_void,
+    bytes: usize,
+    room: usize,
+    flags: c_int,
+) -> isize {
+    check(bytes, room);
+    // SAFETY: as of recv(2).
+    unsafe { recv(file, to, bytes, flags) }
+}
+
+/// `recvfrom` of programs built with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    file: c_int,
+    to: *mut c_void,
+    bytes: usize,
+    room: usize,
+    flags: c_int,
+    from: *mut libc::sockaddr,
+    from_bytes: *mut libc::socklen_t,
+) -> isize {
+    check(bytes, room);
+    // SAFETY: as of recvfrom(2).
+    unsafe { recvfrom(file, to, bytes, flags, from, from_bytes) }
 }
 
 /// Aborts the program if a buffer is too short, as the C library does.

@@ -6,6 +6,7 @@
 use crate::real::{errno, int, length, set_errno};
 use sidecore_net_rings::BY_ITSELF;
 use std::ffi::{c_int, c_long, c_void};
+use std::ptr;
 
 /// Process and user of the creator of the other end, as reported by the kernel.
 pub(crate) fn credentials(file: c_int) -> Option<(libc::pid_t, libc::uid_t)> {
@@ -91,6 +92,29 @@ pub(crate) unsafe fn call(number: c_long, five: [c_long; 5], sixth: u64) -> c_in
     }
     result
 }
+
+/// The same, with [`BY_ITSELF`], for a call that may wait: the thread may be cancelled meanwhile, as
+/// in the C library's function.
+///
+/// # Safety
+/// As for the call; the thread has no lock and no memory that its end would leave.
+pub(crate) unsafe fn waiting_call(number: c_long, five: [c_long; 5]) -> c_int {
+    let mut before = 0;
+    // SAFETY: by the caller.
+    unsafe {
+        // Only around the call: no lock is held and nothing is allocated in between.
+        pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
+        let result = call(number, five, BY_ITSELF);
+        pthread_setcanceltype(before, ptr::null_mut());
+        result
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+}
+
+const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
 
 /// The address of memory, as an argument of a system call.
 pub(crate) fn address<T>(memory: *const T) -> c_long {

@@ -1,6 +1,10 @@
-//! The intercepted functions: those that the program would have called.
+//! The intercepted functions: those that the program would have called, and the memory that the
+//! messages of sendmsg(2) and recvmsg(2) refer to.
 
+use sidecore_bare::width::ToUsize;
+use sidecore_sys::control_message::ControlMessages;
 use std::ffi::{CStr, c_int, c_long, c_void};
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One function of the C library, looked up once.
@@ -95,3 +99,107 @@ pub(crate) fn count(number: usize) -> c_int {
 
 /// ioctl(2) for the number of readable bytes; its type differs between C libraries.
 pub(crate) const FIONREAD: libc::c_ulong = 0x541b;
+
+/// True unless the length of the name is one that the kernel refuses.
+pub(crate) fn has_sound_name(header: &libc::msghdr) -> bool {
+    let is_nowhere = !header.msg_name.is_null() && is_in_first_page(header.msg_name.addr());
+    !is_nowhere && c_int::try_from(header.msg_namelen).is_ok()
+}
+
+/// Moves what was received into the places of an earlier message, which was dropped.
+///
+/// # Safety
+/// Both headers are the program's, and the kernel has written `from`.
+#[cold]
+pub(crate) unsafe fn move_message(from: &mut libc::mmsghdr, to: &libc::msghdr) {
+    let mut payload = Vec::new();
+    let (header, mut left) = (&mut from.msg_hdr, from.msg_len.to_usize());
+    // SAFETY: by the caller; the kernel has just read the pieces.
+    unsafe {
+        for piece in pieces_of(header) {
+            let here = piece.iov_len.min(left);
+            payload.extend_from_slice(bytes_at(piece.iov_base.cast(), here));
+            left -= here;
+        }
+        let mut rest = payload.as_slice();
+        for piece in pieces_of(to) {
+            let (now, later) = rest.split_at(piece.iov_len.min(rest.len()));
+            ptr::copy_nonoverlapping(now.as_ptr(), piece.iov_base.cast::<u8>(), now.len());
+            rest = later;
+        }
+        if !rest.is_empty() {
+            header.msg_flags |= libc::MSG_TRUNC;
+            from.msg_len = from
+                .msg_len
+                .saturating_sub(count(rest.len()).cast_unsigned());
+        }
+        let control = bytes_at(header.msg_control.cast(), header.msg_controllen as _);
+        let room: usize = to.msg_controllen as _;
+        if control.len() <= room && !control.is_empty() {
+            ptr::copy(control.as_ptr(), to.msg_control.cast::<u8>(), control.len());
+        } else if !control.is_empty() {
+            header.msg_flags |= libc::MSG_CTRUNC;
+            header.msg_controllen = 0;
+        }
+        header.msg_control = to.msg_control;
+    }
+}
+
+/// The pieces of a message.
+///
+/// # Safety
+/// The program says that they are there.
+pub(crate) unsafe fn pieces_of(header: &libc::msghdr) -> &[libc::iovec] {
+    let count: usize = header.msg_iovlen as _;
+    if count == 0 || is_in_first_page(header.msg_iov.addr()) {
+        return &[];
+    }
+    // SAFETY: by the caller.
+    unsafe { std::slice::from_raw_parts(header.msg_iov, count) }
+}
+
+/// Bytes of the program's.
+///
+/// # Safety
+/// They are there, and do not change meanwhile.
+pub(crate) unsafe fn bytes_at<'p>(start: *const u8, count: usize) -> &'p [u8] {
+    if count == 0 || start.is_null() {
+        return &[];
+    }
+    // SAFETY: by the caller.
+    unsafe { std::slice::from_raw_parts(start, count) }
+}
+
+/// Bytes of each datagram that the control messages ask for (UDP_SEGMENT), 0 without any; none if
+/// there are others.
+///
+/// # Safety
+/// The header is the program's.
+pub(crate) unsafe fn segment_of(header: &libc::msghdr) -> Option<u16> {
+    let bytes: usize = header.msg_controllen as _;
+    if bytes == 0 {
+        return Some(0);
+    }
+    if bytes > SEGMENT_CONTROL_BYTES_MAX || is_in_first_page(header.msg_control.addr()) {
+        return None;
+    }
+    // SAFETY: by the caller.
+    let control = unsafe { bytes_at(header.msg_control.cast(), bytes) };
+    let only = ControlMessages::new(control).next()?;
+    let is_segment = (only.level, only.kind) == (libc::SOL_UDP, libc::UDP_SEGMENT);
+    let segment = control.get(only.value)?;
+    if !is_segment || segment.len() != 2 || only.whole.end != bytes {
+        return None;
+    }
+    Some(u16::from_ne_bytes(*segment.first_chunk()?)).filter(|bytes| *bytes > 0)
+}
+
+/// True for a null pointer, or nearly one.
+pub(crate) fn is_in_first_page(address: usize) -> bool {
+    address < FIRST_PAGE
+}
+
+/// Addresses below this are never mapped (`vm.mmap_min_addr`).
+const FIRST_PAGE: usize = 4096;
+/// Control messages among which a segment's length is looked for.
+const SEGMENT_CONTROL_BYTES_MAX: usize = 64;

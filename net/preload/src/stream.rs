@@ -5,7 +5,7 @@
 
 use crate::attachment::{self, Attachment};
 use crate::blocking::{self, For, Limit};
-use crate::real::{FIONREAD, errno, flags_of, real};
+use crate::real::{FIONREAD, errno, flags_of, is_in_first_page, real};
 use crate::rings::{bar, fall_back, give_back};
 use crate::table::{CRAMPED_MAX, DRAINED, GONE, Kind, Record, SHUT_WRITE, record};
 use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState};
@@ -122,11 +122,6 @@ fn rest_of(pieces: Pieces<'_>, mut done: usize) -> impl Iterator<Item = (&libc::
 fn is_nowhere(pieces: Pieces<'_>) -> bool {
     let mut all = pieces.iter();
     all.any(|piece| piece.iov_len > 0 && is_in_first_page(piece.iov_base.addr()))
-}
-
-/// True for a null pointer, or nearly one.
-pub(crate) fn is_in_first_page(address: usize) -> bool {
-    address < FIRST_PAGE
 }
 
 /// A piece from some byte on, as a writable slice.
@@ -520,6 +515,3 @@ fn wait(
         }
     })
 }
-
-/// Addresses below this are never mapped (`vm.mmap_min_addr`).
-const FIRST_PAGE: usize = 4096;

@@ -49,7 +49,7 @@ pub(crate) struct Record {
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
     /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`], [`ALIASED`],
-    /// [`ROUTES`], [`LINGERS`].
+    /// [`ROUTES`], [`LINGERS`], [`DATAGRAMS`].
     pub(crate) flags: AtomicU32,
     /// Children that the process had when the descriptor came.
     born: AtomicU32,
@@ -58,6 +58,8 @@ pub(crate) struct Record {
     /// Number of times that its rings were full; above [`CRAMPED_MAX`] once larger ones were
     /// requested.
     pub(crate) cramped: AtomicU32,
+    /// The place in the run's directory of a datagram socket, by its bits; 0: it has none.
+    pub(crate) place: AtomicU64,
     /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, plus 1; 0: not read yet.
     pub(crate) patience: [AtomicU64; 2],
 }
@@ -84,6 +86,8 @@ pub(crate) const ALIASED: u32 = 64;
 pub(crate) const ROUTES: u32 = 128;
 /// Its close waits (SO_LINGER with a time).
 pub(crate) const LINGERS: u32 = 256;
+/// A UDP socket, which may get a place in the run's directory.
+pub(crate) const DATAGRAMS: u32 = 512;
 
 /// Higher descriptors are left to the kernel.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
@@ -109,6 +113,7 @@ impl Record {
             born: AtomicU32::new(0),
             put_off: AtomicU32::new(0),
             cramped: AtomicU32::new(0),
+            place: AtomicU64::new(0),
             patience: [const { AtomicU64::new(0) }; 2],
         }
     }
@@ -203,6 +208,7 @@ impl Record {
         self.flags.store(0, Ordering::Relaxed);
         self.cramped.store(0, Ordering::Relaxed);
         self.put_off.store(0, Ordering::Relaxed);
+        self.place.store(0, Ordering::Relaxed);
         self.born
             .store(CHILDREN.load(Ordering::Relaxed), Ordering::Relaxed);
         self.forget_patience();

@@ -131,7 +131,7 @@ impl<'m> Directory<'m> {
         }
         let [at_high, at_low, from_high, from_low, to_high, to_low, ports] = words;
         let port = |shift: u32| u16::try_from((ports >> shift) & 0xffff).unwrap_or(0);
-        let is_its = (ip_of(at_high, at_low), port(0)) == (plain(at.ip()), at.port());
+        let is_its = (ip_of(at_high, at_low), port(0)) == (plain_ip(at.ip()), at.port());
         let from = SocketAddr::new(ip_of(from_high, from_low), port(16));
         is_its.then_some((from, ip_of(to_high, to_low)))
     }
@@ -225,7 +225,7 @@ impl Frame {
         let (bytes, payload) = message.split_first_chunk::<FRAME_BYTES>()?;
         let number = |at: usize| Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let octets: [u8; 16] = *bytes.get(8..)?.first_chunk()?;
-        let ip = plain(Ipv6Addr::from(octets).into());
+        let ip = plain_ip(Ipv6Addr::from(octets).into());
         let frame = Self {
             peer: SocketAddr::new(ip, number(4)?),
             segment_bytes: number(6)?,
@@ -235,10 +235,55 @@ impl Frame {
     }
 }
 
+/// An address from `struct sockaddr`, and true if its family is AF_INET6.
+#[must_use]
+pub fn read_name(name: &[u8]) -> Option<(SocketAddr, bool)> {
+    let family = u16::from_ne_bytes(*name.first_chunk()?);
+    let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
+    let (ip, is_v6) = match family {
+        AF_INET if name.len() >= V4_BYTES => {
+            let octets: [u8; 4] = *name.get(4..)?.first_chunk()?;
+            (IpAddr::from(Ipv4Addr::from(octets)), false)
+        }
+        AF_INET6 => {
+            let octets: [u8; 16] = *name.get(8..)?.first_chunk()?;
+            (IpAddr::from(Ipv6Addr::from(octets)), true)
+        }
+        _ => return None,
+    };
+    Some((SocketAddr::new(ip, port), is_v6))
+}
+
+/// `struct sockaddr_in6` where `is_v6` (IPv4 as an IPv4-mapped address), else `struct sockaddr_in`;
+/// its length.
+#[must_use]
+pub fn write_name(address: SocketAddr, is_v6: bool) -> ([u8; NAME_BYTES], usize) {
+    let mut name = [0; NAME_BYTES];
+    let family = if is_v6 { AF_INET6 } else { AF_INET };
+    name[..2].copy_from_slice(&family.to_ne_bytes());
+    name[2..4].copy_from_slice(&address.port().to_be_bytes());
+    match (plain_ip(address.ip()), is_v6) {
+        (IpAddr::V4(ip), false) => name[4..8].copy_from_slice(&ip.octets()),
+        // An IPv4 socket has no such peer.
+        (IpAddr::V6(_), false) => {}
+        (IpAddr::V4(ip), true) => name[8..24].copy_from_slice(&ip.to_ipv6_mapped().octets()),
+        (IpAddr::V6(ip), true) => name[8..24].copy_from_slice(&ip.octets()),
+    }
+    (name, if is_v6 { NAME_BYTES } else { V4_BYTES })
+}
+
+/// The same address; an IPv4-mapped IPv6 address becomes IPv4.
+#[must_use]
+pub fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(plain_ip(address.ip()), address.port())
+}
+
 /// Places of sockets.
 pub const PLACES: u32 = 1024;
 /// Ways at most: one for each place, and one for each of the supervisor's senders.
 pub const WAYS: u16 = 2048;
+/// Bytes of `struct sockaddr_in6`, the longest name.
+pub const NAME_BYTES: usize = 28;
 /// Bytes of a frame.
 pub const FRAME_BYTES: usize = 24;
 /// Longest payload behind a frame: UDP's limit of IPv4 for both.
@@ -258,7 +303,7 @@ fn way_at(number: u32) -> Option<usize> {
 
 /// The word with the way of an address, and the way's place in it.
 fn index_at(at: SocketAddr) -> (usize, u32) {
-    let family = usize::from(plain(at.ip()).is_ipv6());
+    let family = usize::from(plain_ip(at.ip()).is_ipv6());
     let port = usize::from(at.port());
     let start = INDEX_TABLE + family * INDEX_BYTES + port / 4 * 8;
     (start, u32::from(at.port() % 4) * 16)
@@ -289,11 +334,11 @@ fn halves_of(ip: IpAddr) -> [u64; 2] {
 }
 
 fn ip_of(high: u64, low: u64) -> IpAddr {
-    plain(Ipv6Addr::from(u128::from(high) << 64 | u128::from(low)).into())
+    plain_ip(Ipv6Addr::from(u128::from(high) << 64 | u128::from(low)).into())
 }
 
 /// The same address; an IPv4-mapped IPv6 address becomes IPv4.
-fn plain(ip: IpAddr) -> IpAddr {
+fn plain_ip(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
         IpAddr::V4(_) => ip,
@@ -310,3 +355,8 @@ const INDEX_TABLE: usize = REACH_TABLE + REACHED * 8;
 const INDEX_BYTES: usize = 2 * 65_536;
 const WAY_TABLE: usize = INDEX_TABLE + 2 * INDEX_BYTES;
 const WAY_BYTES: usize = 64;
+/// Families of `struct sockaddr`.
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+/// Bytes of `struct sockaddr_in`.
+const V4_BYTES: usize = 16;

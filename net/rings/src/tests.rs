@@ -424,3 +424,23 @@ fn frames_come_back_and_any_bytes_are_read() {
         assert_eq!(Frame::read(&bytes), None);
     }
 }
+
+#[test]
+fn names_come_back_and_any_bytes_are_read() {
+    for (peer, is_v6) in [("10.0.0.1:53", false), ("10.0.0.1:53", true), ("[fd00::1]:9", true)] {
+        let peer: SocketAddr = peer.parse().unwrap();
+        let (name, bytes) = write_name(peer, is_v6);
+        let (read, read_as_v6) = read_name(&name[..bytes]).unwrap();
+        assert_eq!((plain(read), read_as_v6), (peer, is_v6));
+        assert_eq!(read_name(&name[..bytes.min(15)]), None);
+    }
+    let mut random = Random::new(5);
+    for _ in 0..2000 {
+        let bytes: Vec<u8> = (0..random.below(40))
+            .map(|_| random.below(12) as u8)
+            .collect();
+        if let Some((_, is_v6)) = read_name(&bytes) {
+            assert!(bytes.len() >= if is_v6 { 24 } else { 16 });
+        }
+    }
+}

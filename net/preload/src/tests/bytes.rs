@@ -3,7 +3,8 @@
 use super::supervisor::Session;
 use super::{PATIENCE, error_of, read, recv, send, set_nonblocking, write};
 use crate::blocking::{Limit, nap};
-use crate::stream::{is_in_first_page, read_pieces, whole, write_pieces};
+use crate::real::is_in_first_page;
+use crate::stream::{read_pieces, whole, write_pieces};
 use crate::table::{CRAMPED_MAX, Kind};
 use sidecore_net_rings::{
     Broken, LARGE_BYTES, LARGE_RING_BYTES, Lock, RING_BYTES, STREAM_BYTES, Served, Stream,

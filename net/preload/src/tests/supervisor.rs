@@ -3,16 +3,19 @@
 use crate::attachment;
 use crate::rings;
 use crate::table::{self, Kind, Record};
+use sidecore_net_rings::datagram::{DIRECTORY_BYTES, Directory, Place, PlaceState};
 use sidecore_net_rings::{
-    ATTACH, GROW, LARGE_BYTES, Process, SEGMENT_BYTES, SLAB_BYTES, SLAB_STREAMS, Served, Stream,
-    TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS,
+    ATTACH, DATAGRAMS, GROW, LARGE_BYTES, Process, SEGMENT_BYTES, SLAB_BYTES, SLAB_STREAMS, Served,
+    Stream, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS,
 };
 use sidecore_sync::Changed;
 use sidecore_sys::{SharedMap, Sharing};
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The supervisor of this process.
@@ -25,6 +28,10 @@ pub(crate) struct Supervisor {
     streams: u32,
     /// Places of streams that are over.
     free: Vec<u32>,
+    directory: Option<SharedMap>,
+    places: HashMap<c_int, Place>,
+    /// Numbers of places and of ways that were used.
+    used: u16,
 }
 
 /// The supervisor's end of one session.
@@ -70,6 +77,14 @@ pub(crate) fn answer(file: c_int, name: c_int, word: u32) -> Option<Result<[u32;
         UPGRADE => Some(all.upgrade(file)),
         TAKE_BACK => Some(all.take_back(file)),
         GROW => Some(all.grow(file)),
+        DATAGRAMS => {
+            let place = *all.places.get(&file)?;
+            let memory = match word {
+                0 => passed(all.directory.as_ref()?.file()),
+                _ => u32::MAX,
+            };
+            Some(Ok([place.number, place.generation, memory, 0]))
+        }
         _ => None,
     }
 }
@@ -361,6 +376,100 @@ impl Drop for Session {
             all.free.extend(number.filter(|_| far.large.is_none()));
         }
     }
+}
+
+/// A program's UDP socket with a place in the directory, and the supervisor's sockets for it.
+pub(crate) struct Datagrams {
+    pub(crate) socket: UdpSocket,
+    /// Stands for [`peer`].
+    pub(crate) sender: UdpSocket,
+    pub(crate) desk: UdpSocket,
+    place: Place,
+}
+
+impl Datagrams {
+    /// One that may do this, and asks with its next call.
+    pub(crate) fn new(flags: u16) -> Self {
+        let [socket, sender, desk] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let place = {
+            let mut all = supervisor();
+            let used = all.used;
+            all.used += 1;
+            let made = || SharedMap::reserve("test", DIRECTORY_BYTES, Sharing::ReadOnly).unwrap();
+            let memory = all.directory.get_or_insert_with(made);
+            let directory = Directory::over(memory.slice()).unwrap();
+            let to = IpAddr::from([10, 0, 0, 2]);
+            directory.set_way(used, sender.local_addr().unwrap(), peer(), to);
+            directory.set_reaches(peer().ip(), true);
+            let place = Place {
+                number: used.into(),
+                generation: 0,
+            };
+            all.places.insert(socket.as_raw_fd(), place);
+            place
+        };
+        let it = Self {
+            socket,
+            sender,
+            desk,
+            place,
+        };
+        it.allow(flags);
+        it.record().calls.store(1000, Ordering::Relaxed);
+        it
+    }
+
+    pub(crate) fn file(&self) -> c_int {
+        self.socket.as_raw_fd()
+    }
+
+    pub(crate) fn record(&self) -> &'static Record {
+        table::record(self.file()).unwrap()
+    }
+
+    /// Changes what the library may do.
+    pub(crate) fn allow(&self, flags: u16) {
+        let desk_port = self.desk.local_addr().unwrap().port();
+        let state = PlaceState { flags, desk_port };
+        self.with_directory(|directory| directory.set_state(self.place, state));
+    }
+
+    /// Another socket has the place from now on.
+    pub(crate) fn lose_place(&self) {
+        let place = Place {
+            generation: self.place.generation + 1,
+            ..self.place
+        };
+        self.with_directory(|directory| directory.set_state(place, PlaceState::default()));
+    }
+
+    fn with_directory(&self, work: impl FnOnce(Directory<'_>)) {
+        let all = supervisor();
+        let memory = all.directory.as_ref().unwrap();
+        work(Directory::over(memory.slice()).unwrap());
+    }
+
+    /// The peer sends these, one after the other; another process where it is `None`.
+    pub(crate) fn give(&self, payloads: &[Option<&[u8]>]) {
+        let to = self.socket.local_addr().unwrap();
+        for payload in payloads {
+            match payload {
+                Some(payload) => self.sender.send_to(payload, to).unwrap(),
+                None => self.desk.send_to(b"of another process", to).unwrap(),
+            };
+        }
+    }
+}
+
+impl Drop for Datagrams {
+    fn drop(&mut self) {
+        supervisor().places.remove(&self.file());
+    }
+}
+
+/// The host that the tests' datagrams come from.
+pub(crate) fn peer() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 53))
 }
 
 /// True if the library has an attachment, which it makes for the first rings.
