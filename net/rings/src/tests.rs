@@ -427,7 +427,11 @@ fn frames_come_back_and_any_bytes_are_read() {
 
 #[test]
 fn names_come_back_and_any_bytes_are_read() {
-    for (peer, is_v6) in [("10.0.0.1:53", false), ("10.0.0.1:53", true), ("[fd00::1]:9", true)] {
+    for (peer, is_v6) in [
+        ("10.0.0.1:53", false),
+        ("10.0.0.1:53", true),
+        ("[fd00::1]:9", true),
+    ] {
         let peer: SocketAddr = peer.parse().unwrap();
         let (name, bytes) = write_name(peer, is_v6);
         let (read, read_as_v6) = read_name(&name[..bytes]).unwrap();
