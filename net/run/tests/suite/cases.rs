@@ -412,63 +412,6 @@ fn a_close_that_lingers_waits_as_in_the_kernel() {
     );
 }
 
-/// Datagrams to and from hosts of the stack, of which the library sends and receives most without
-/// calls: all arrive, in their order, whatever the program changes in between.
-#[test]
-fn datagrams_of_the_stack_are_what_they_are_on_the_kernel() {
-    let program = "\
-         import struct\n\
-         over = V4 != '127.0.0.1'\n\
-         for own, host in (\n\
-         \x20   (V4, '10.91.9.1' if over else V4),\n\
-         \x20   (V6, 'fd91::1' if over else V6),\n\
-         ):\n\
-         \x20   server, client = datagrams(host), datagrams(own)\n\
-         \x20   server.settimeout(20); client.settimeout(20)\n\
-         \x20   to = server.getsockname()[:2]\n\
-         \x20   right = 0\n\
-         \x20   for number in range(200):\n\
-         \x20       client.sendto(b'%03d' % number, to)\n\
-         \x20       data, by = server.recvfrom(10)\n\
-         \x20       server.sendto(data[::-1], by)\n\
-         \x20       answer, peer = client.recvfrom(10)\n\
-         \x20       right += answer == data[::-1] and peer[:2] == to\n\
-         \x20   say(right)\n\
-         \x20   for number in range(40): client.sendto(b'%d' % number, to)\n\
-         \x20   say([int(server.recv(10)) for _ in range(40)] == list(range(40)))\n\
-         \x20   sizes = 0, 1, 1472, 8000\n\
-         \x20   say([(client.sendto(bytes(it), to), len(server.recv(9000))) for it in sizes])\n\
-         \x20   say(outcome(client.sendto, bytes(70_000), to))\n\
-         \x20   say(outcome(client.sendto, b'x', (host, 0)))\n\
-         \x20   lengths = lambda count: [len(server.recv(2000)) for _ in range(count)]\n\
-         \x20   asked = [(socket.IPPROTO_UDP, 103, struct.pack('H', 400))]\n\
-         \x20   say(client.sendmsg([bytes(1000)], asked, 0, to), lengths(3))\n\
-         \x20   client.setsockopt(socket.IPPROTO_UDP, 103, 300)\n\
-         \x20   say(client.sendto(bytes(700), to), lengths(3))\n\
-         \x20   client.setsockopt(socket.IPPROTO_UDP, 103, 0)\n\
-         \x20   say(client.sendto(b'head ', socket.MSG_MORE, to), client.sendto(b'body', to))\n\
-         \x20   say(server.recv(20))\n\
-         \x20   def burst():\n\
-         \x20       sock = datagrams(own)\n\
-         \x20       for number in range(20): sock.sendto(b'%d' % number, to)\n\
-         \x20   say(child(burst), [int(server.recv(10)) for _ in range(20)] == list(range(20)))\n\
-         \x20   def answered():\n\
-         \x20       client.sendto(b'of the child', to)\n\
-         \x20       data, by = server.recvfrom(20)\n\
-         \x20       say(data, by[1] == client.getsockname()[1])\n\
-         \x20       server.sendto(b'answer', by)\n\
-         \x20       say(client.recvfrom(20)[0])\n\
-         \x20   say(child(answered))\n\
-         \x20   client.connect(to)\n\
-         \x20   say(client.sendmsg([b'to ', b'the peer']), server.recv(20))\n\
-         \x20   server.sendto(b'answer', client.getsockname()[:2])\n\
-         \x20   say(client.recvfrom(20)[0])\n";
-    assert_eq!(
-        lines_over_stack("datagrams", program),
-        lines_on_kernel("datagrams", program)
-    );
-}
-
 /// A datagram that the kernel behind the stack's NIC refuses is the next call's error, and an entry
 /// of the error queue for sockets with IP_RECVERR.
 #[test]
