@@ -16,6 +16,8 @@ pub(super) enum Mark {
     Far(u64),
     /// A program's own datagram socket, while one of its calls waits.
     Near(u64),
+    /// The socket to which the library sends the frames of the datagram socket with this number.
+    Desk(u64),
     /// The process that has made the listener with this number.
     Owner(u64),
     /// A rendezvous socket of the listener with this number.
@@ -38,6 +40,7 @@ impl Mark {
             Self::Far(inode) => inode,
             Self::Near(inode) => NEARS + inode,
             Self::Owner(inode) => OWNERS + inode,
+            Self::Desk(inode) => DESKS + inode,
             Self::Rendezvous(inode) => RENDEZVOUS + inode,
             Self::Waiter(WaiterId { process, waiter }) => {
                 PROCESSES + (process * WAITERS + waiter).to_u64()
@@ -57,6 +60,7 @@ impl Mark {
                 })
             }
             listener if listener >= RENDEZVOUS => Self::Rendezvous(listener - RENDEZVOUS),
+            desk if desk >= DESKS => Self::Desk(desk - DESKS),
             owned if owned >= OWNERS => Self::Owner(owned - OWNERS),
             near if near >= NEARS => Self::Near(near - NEARS),
             inode => Self::Far(inode),
@@ -67,6 +71,7 @@ impl Mark {
 const CALLS: u64 = u64::MAX;
 const NEARS: u64 = 1 << 47;
 const OWNERS: u64 = NEARS + (1 << 40);
+const DESKS: u64 = NEARS + (1 << 41);
 const RENDEZVOUS: u64 = 1 << 48;
 const PROCESSES: u64 = 1 << 52;
 
@@ -90,6 +95,8 @@ mod tests {
             Mark::Near(inode),
             Mark::Owner(0),
             Mark::Owner(inode),
+            Mark::Desk(0),
+            Mark::Desk(inode),
             Mark::Rendezvous(0),
             Mark::Rendezvous(inode),
             waiter(0, 0),
@@ -110,6 +117,7 @@ mod tests {
                 Mark::Far(ACCEPTING + number),
                 Mark::Near(number),
                 Mark::Owner(number),
+                Mark::Desk(number),
                 Mark::Rendezvous(number),
             ] {
                 data.push(mark.data().u64());

@@ -207,6 +207,7 @@ impl Supervisor {
             Mark::Owner(inode) => Listeners::look_at_owner(table, inode),
             // A datagram has come for a program whose call waits.
             Mark::Near(inode) => table.calls.wake(inode),
+            Mark::Desk(inode) => self.datagrams.take_frames(table, inode),
             Mark::Far(inode) => self.look_at_far(inode, flags),
         }
     }

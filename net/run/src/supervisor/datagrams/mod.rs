@@ -370,7 +370,7 @@ fn place_of(table: &mut Table, inode: u64) -> Result<Place, Errno> {
         table.directory.set_way(carrier.at, (way.from, way.to));
     }
     if let Some(desk) = desk {
-        let mark = Mark::Far(inode).data();
+        let mark = Mark::Desk(inode).data();
         // Without memory for it, datagrams are sent by calls.
         if epoll::add(&table.epoll, &desk.0, mark, WATCHED).is_ok() {
             carrier.direct.open_desk(desk);
@@ -402,7 +402,7 @@ fn publish(table: &mut Table, inode: u64, near: Option<&OwnedFd>) {
         return;
     }
     let client = table.engine.client.as_ref();
-    let has_engine = |is_v4| {
+    let has_engine = |is_v4: bool| {
         let mut locals = engines.iter().filter_map(|it| client?.local(*it));
         peer.is_none() && locals.any(|local| local.is_ipv4() == is_v4)
     };

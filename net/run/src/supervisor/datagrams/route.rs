@@ -5,6 +5,7 @@ use crate::control::refused_by;
 use sidecore_bare::width::ToUsize as _;
 use sidecore_net::sock::client::next_refusal;
 use sidecore_net_rings::datagram::{Frame, SEGMENTS_MAX};
+use sidecore_sys::message::BATCH_MAX;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// Datagrams on their way to one destination.
@@ -116,12 +117,12 @@ impl Datagrams {
         }
         if !table.ports.at(Transport::Udp, peer).is_empty() {
             // Sockets there have other peers, which may change.
-            for payload in datagrams.payloads {
+            for &payload in datagrams.payloads {
                 self.refuse_once(table, inode, (peer, payload), refused_by(peer.ip()));
             }
             return Ok(());
         }
-        for payload in datagrams.payloads {
+        for &payload in datagrams.payloads {
             // Of an unconnected sender only one that asks for it hears an error.
             if self.refuse(table, inode, peer, payload).is_some() && is_connected {
                 // From now on the kernel refuses its writes.
@@ -241,8 +242,9 @@ impl Datagrams {
         self.batch = Some(batch);
     }
 
-    /// Forwards frames that a program sent before the call that is being served.
-    pub(super) fn take_frames(&mut self, table: &mut Table, inode: u64) {
+    /// Forwards the frames that a program has sent: by an event of the desk, or before a call of it
+    /// is served.
+    pub(in super::super) fn take_frames(&mut self, table: &mut Table, inode: u64) {
         let carrier = table.sockets.get(&inode).and_then(Socket::carrier);
         if carrier.is_none_or(|carrier| carrier.direct.desk.is_none()) {
             return;
@@ -319,9 +321,9 @@ impl Datagrams {
             let Some((desk, _)) = &carrier.direct.desk else {
                 return true;
             };
-            if batch.receive(desk.as_fd()).is_err() {
+            let Ok(received) = batch.receive(desk.as_fd()) else {
                 return true;
-            }
+            };
             // Other processes can send to the desk, too.
             let (name, is_v6) = (address::write(carrier.near, socket.is_v6), socket.is_v6);
             for message in batch.messages().filter(|message| message.name == name) {
@@ -332,6 +334,10 @@ impl Datagrams {
                     let marks = Marks::read(message.control);
                     self.send_framed(table, inode, frame, payload, marks);
                 }
+            }
+            // The desk sends nothing, so that no error has cut the batch short: it is empty.
+            if received < BATCH_MAX {
+                return true;
             }
         }
         false
