@@ -93,8 +93,8 @@ pub(crate) unsafe fn call(number: c_long, five: [c_long; 5], sixth: u64) -> c_in
     result
 }
 
-/// The same, with [`BY_ITSELF`], for a call that may wait: the thread may be cancelled meanwhile, as
-/// in the C library's function.
+/// The same, with [`BY_ITSELF`], for a call that may wait: the thread may be cancelled meanwhile,
+/// as in the C library's function.
 ///
 /// # Safety
 /// As for the call; the thread has no lock and no memory that its end would leave.
