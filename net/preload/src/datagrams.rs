@@ -384,7 +384,7 @@ pub(crate) unsafe fn send(file: c_int, header: &libc::msghdr, flags: c_int) -> O
     let mut one: libc::mmsghdr = unsafe { std::mem::zeroed() };
     one.msg_hdr = *header;
     // SAFETY: by the caller.
-    let sent = unsafe { send_some(file, std::slice::from_mut(&mut one), flags)? };
+    let sent = unsafe { send_some::<1>(file, std::slice::from_mut(&mut one), flags)? };
     if sent < 0 {
         return Some(-1);
     }
@@ -411,7 +411,7 @@ pub(crate) unsafe fn send_many(
         // SAFETY: the program says that this number is there.
         let some = unsafe { std::slice::from_raw_parts_mut(messages.add(done), room) };
         // SAFETY: by the caller.
-        let sent = match unsafe { send_some(file, some, flags) } {
+        let sent = match unsafe { send_some::<MESSAGES_MAX>(file, some, flags) } {
             None if done == 0 => return None,
             Some(-1) if done == 0 => return Some(-1),
             sent => usize::try_from(sent.unwrap_or(0)).unwrap_or(0),
@@ -425,20 +425,24 @@ pub(crate) unsafe fn send_many(
     Some(number_of(done))
 }
 
-/// Sends as many of these messages as may be sent past the supervisor, at most [`MESSAGES_MAX`]:
-/// the number, or -1; none if the first one may not.
+/// Sends as many of these messages as may be sent past the supervisor, at most `N`: the number, or
+/// -1; none if the first one may not.
 ///
 /// # Safety
 /// As for sendmmsg(2).
-unsafe fn send_some(file: c_int, messages: &mut [libc::mmsghdr], flags: c_int) -> Option<c_int> {
+unsafe fn send_some<const N: usize>(
+    file: c_int,
+    messages: &mut [libc::mmsghdr],
+    flags: c_int,
+) -> Option<c_int> {
     if flags & !PLAIN_FLAGS != 0 {
         return None;
     }
     let state = allowed(file)?;
     let directory = directory()?;
-    let mut framed = [Framed::EMPTY; MESSAGES_MAX];
+    let mut framed = [Framed::EMPTY; N];
     // SAFETY: zeros are empty messages.
-    let mut asked: [libc::mmsghdr; MESSAGES_MAX] = unsafe { std::mem::zeroed() };
+    let mut asked: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
     let mut ready = 0;
     let places = asked.iter_mut().zip(&mut framed);
     for (message, (asked, framed)) in messages.iter().zip(places) {
