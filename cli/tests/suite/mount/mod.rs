@@ -10,7 +10,6 @@
 mod attach;
 mod ending;
 mod far;
-mod helper;
 use crate::server as remote;
 mod rootless;
 mod scratch;

@@ -1,7 +1,14 @@
 //! `pack --decompress` of formats that it cannot read: never the container's own bytes as a disk.
+//!
+//! `pack --decompress`: disk images as they are distributed.
+//!
+//! Files that claim more than they hold, and damaged ones: refused or read within a bound of memory
+//! and time.
 
 use super::tools::*;
 use std::fs;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -197,4 +204,175 @@ fn the_form_of_what_comes_through_a_pipe_is_named() {
         let (back, source) = (fs::read(place.path("back")), fs::read(place.path(name)));
         assert!(back.unwrap() == source.unwrap(), "{name}");
     }
+}
+
+#[test]
+fn what_is_in_a_compressed_file_is_packed() {
+    let place = Place::new();
+    let wanted = contents(1 << 20);
+    let raw = place.write("raw", &wanted);
+    let at = |name: &str| place.path(name);
+    ok(tool("gzip").args(["--keep", "--suffix", ".gz"]).arg(&raw));
+    ok(tool("xz").args(["--keep", "-0"]).arg(&raw));
+    ok(tool("zstd")
+        .args(["--quiet", "--keep", "--long=27"])
+        .arg(&raw));
+    ok(tool("qemu-img")
+        .args(["convert", "-c", "-f", "raw", "-O", "qcow2"])
+        .args([&raw, &at("raw.qcow2")]));
+    // Consecutive members and frames are one stream.
+    for name in ["raw.gz", "raw.xz", "raw.zst"] {
+        let whole = fs::read(at(name)).unwrap();
+        let twice = format!("twice{}", &name[3..]);
+        fs::write(at(&twice), [&whole[..], &whole[..]].concat()).unwrap();
+    }
+    for name in ["raw", "raw.gz", "raw.xz", "raw.zst", "raw.qcow2"] {
+        pack(&at(name), &at("image"), &["--decompress"]);
+        ok(&mut unpack(&at("image"), &at("back")));
+        assert!(fs::read(at("back")).unwrap() == wanted, "{name}");
+    }
+    for name in ["twice.gz", "twice.xz", "twice.zst"] {
+        pack(&at(name), &at("image"), &["--decompress"]);
+        ok(&mut unpack(&at("image"), &at("back")));
+        assert!(
+            fs::read(at("back")).unwrap() == [&wanted[..], &wanted[..]].concat(),
+            "{name}"
+        );
+    }
+    // Without it, the file's own bytes, and a warning.
+    let output = pack(&at("raw.gz"), &at("image"), &[]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("pack --decompress"), "{told}");
+    ok(&mut unpack(&at("image"), &at("back")));
+    assert!(fs::read(at("back")).unwrap() == fs::read(at("raw.gz")).unwrap());
+}
+
+#[test]
+fn a_stream_that_is_damaged_or_cut_short_leaves_no_image() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(300_000));
+    ok(tool("gzip").args(["--keep"]).arg(&raw));
+    ok(tool("xz").args(["--keep", "-0"]).arg(&raw));
+    ok(tool("zstd").args(["--quiet", "--keep"]).arg(&raw));
+    for name in ["raw.gz", "raw.xz", "raw.zst"] {
+        let whole = fs::read(place.path(name)).unwrap();
+        let mut changed = whole.clone();
+        let middle = whole.len() / 2;
+        changed[middle] ^= 0x20;
+        let cuts = [&whole[..middle], &whole[..whole.len() - 1], &whole[..20]];
+        for bytes in cuts.into_iter().chain([&changed[..]]) {
+            let broken = place.write("broken", bytes);
+            let mut command = sidecore(&["block", "pack", "--decompress", "-o"]);
+            let output = command
+                .arg(place.path("image"))
+                .arg(&broken)
+                .output()
+                .unwrap();
+            assert_eq!(
+                output.status.code(),
+                Some(2),
+                "{name}, {} bytes",
+                bytes.len()
+            );
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(errors.trim().lines().count(), 1, "{errors}");
+            assert!(!place.path("image").exists());
+        }
+    }
+}
+
+/// A qcow2 image may name any file of the machine as its backing file.
+#[test]
+fn a_qcow2_image_that_names_another_file_is_refused() {
+    let place = Place::new();
+    let secret = place.write("secret", &contents(200_000));
+    let image = place.path("disk.qcow2");
+    ok(tool("qemu-img")
+        .args(["create", "-f", "qcow2", "-F", "raw", "-b"])
+        .args([&secret, &image]));
+    let mut command = sidecore(&["block", "pack", "--decompress", "-o"]);
+    let output = command.arg(place.path("out")).arg(&image).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("names another file"), "{errors}");
+    place.holds(&["secret", "disk.qcow2"]);
+}
+
+/// The quick part of scripts/check-damaged: the hostile files, and mutants of
+/// every format that is read.
+#[test]
+fn hostile_files_and_mutants_keep_within_their_budgets() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = run(tool("python3")
+        .arg(root.join("scripts/check-damaged"))
+        .args(["--quick", "--seed", "20261128", "--sidecore"])
+        .arg(env!("CARGO_BIN_EXE_sidecore")));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+}
+
+/// A table of 1.5 GB that is a hole of the file was once read whole before its first entry was
+/// checked.
+#[test]
+fn a_table_that_is_a_hole_is_refused_at_its_first_entry() {
+    let place = Place::new();
+    let blocks = 130_000_000_u32;
+    let path = place.path("cloop3");
+    let file = File::create(&path).unwrap();
+    let mut head = blocks.to_be_bytes().to_vec();
+    head.extend(512_u32.to_be_bytes());
+    head.extend((u64::from(blocks) * 512).to_be_bytes());
+    file.write_all_at(&head, 4096).unwrap();
+    let end = 4096 + 16 + (u64::from(blocks) + 1) * 8 + u64::from(blocks) * 4;
+    let mut tail = 4096_u64.to_be_bytes().to_vec();
+    tail.extend(3_u32.to_be_bytes());
+    tail.extend(b"\nCLOOP3\n");
+    file.write_all_at(&tail, end).unwrap();
+    fails(
+        &run(sidecore(&["block", "info"]).arg(&path)),
+        2,
+        "frame 0 of",
+    );
+}
+
+#[test]
+fn memory_and_time_that_do_not_suffice_are_refused_in_a_line() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(4 << 20));
+    let (image, out) = (place.path("image"), place.path("out"));
+    pack(&raw, &image, &["--frame", "1MiB"]);
+    for words in [
+        &["verify"][..],
+        &["unpack", "-o", "out"],
+        &["commit", "-o", "out"],
+    ] {
+        let mut command = sidecore(&["block"]);
+        command.current_dir(place.0.path()).args(words);
+        command.args(["image", "--memory", "3MiB"]);
+        if words[0] == "commit" {
+            ok(sidecore(&["block", "clone"]).args([&image, &place.path("overlay")]));
+            command.arg("overlay");
+        }
+        fails(&run(&mut command), 2, "--memory allows");
+    }
+    let mut command = sidecore(&["block", "pack", "--memory", "3MiB", "-o"]);
+    fails(
+        &run(command.arg(&out).arg(&raw)),
+        2,
+        "--memory allows 3145728",
+    );
+    // Memory for one frame at a time must do.
+    ok(unpack(&image, &out).args(["--memory", "16MiB", "--engines", "2"]));
+    assert!(std::fs::read(&out).unwrap() == contents(4 << 20));
+    std::fs::remove_file(&out).unwrap();
+    let mut command = unpack(&image, &out);
+    fails(
+        &run(command.args(["--time", "0.000001"])),
+        2,
+        "--time allows",
+    );
+    assert!(!out.exists());
+    let refused = run(unpack(&image, &out).args(["--time", "never"]));
+    assert_eq!(refused.status.code(), Some(2));
 }

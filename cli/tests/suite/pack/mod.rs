@@ -3,11 +3,8 @@
 //! mount and make loop devices.
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of test functions
 
-mod compressed;
 mod content;
 mod foreign;
-mod full;
-mod hostile;
 mod sidecar;
 mod thin;
 mod tools;
