@@ -40,7 +40,6 @@ pub mod tables;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::print_stderr)] // Helper functions of tests.
 mod tests {
-    mod machines;
     mod paper;
 }
 mod text;

@@ -1,5 +1,5 @@
 //! Layouts and numbers of libfabric's interface, as of its version 1.17 (its installed headers and
-//! manual pages are the source; `tests/layout.rs` compares them).
+//! manual pages are the source; `tests/words.rs` compares them).
 //!
 //! Must stay true: every type here is `repr(C)` and as long as the header's; structures end where
 //! version 1.17 ends them.

@@ -4,7 +4,6 @@
 
 mod browser;
 mod page;
-mod store;
 
 use sidecore_measure::Machine;
 use sidecore_papers::{About, Catalogue, Found, Kept, Report, Results, page};

@@ -5,6 +5,5 @@
 
 mod common;
 mod hosts;
-mod objects;
 mod operations;
 mod refusals;

@@ -1,14 +1,18 @@
 //! A stack on a TAP in the caller's network namespace, with small servers on it.
+//!
+//! Both ends of a test's sessions: plain sockets of the kernel, and clients that are polled.
 #![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; each test uses some.
 
 use sidecore_net::setup::Setup;
-use sidecore_net::sock::client::{Client, ClientOptions, siblings};
+use sidecore_net::sock::client::{Client, ClientOptions, Socket, siblings};
 use sidecore_net_apps::{Served, Service, serve_engines};
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// A stack at 10.77.0.2 and fd77::2 on a TAP whose other end is 10.77.0.1 and fd77::1.
 pub(crate) struct Running {
@@ -82,3 +86,59 @@ impl Running {
 pub(crate) fn attach(path: &Path) -> Client {
     Client::attach(path, &ClientOptions::default()).unwrap()
 }
+
+/// A session of the kernel's.
+pub(crate) fn connect(address: &str) -> TcpStream {
+    let address: SocketAddr = address.parse().unwrap();
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// 64 bytes to an echo server, and back.
+pub(crate) fn round_trip(stream: &mut TcpStream, byte: u8) {
+    stream.write_all(&[byte; 64]).unwrap();
+    let mut answer = [0; 64];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, [byte; 64]);
+}
+
+/// A datagram to an echo server, and back.
+pub(crate) fn datagram(address: &str, bytes: &[u8]) {
+    let own = if address.starts_with('[') {
+        "[::]:0"
+    } else {
+        "0.0.0.0:0"
+    };
+    let socket = UdpSocket::bind(own).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.connect(address).unwrap();
+    socket.send(bytes).unwrap();
+    let mut answer = vec![0; bytes.len() + 1];
+    let length = socket.recv(&mut answer).unwrap();
+    assert_eq!(&answer[..length], bytes);
+}
+
+/// A session of ours, once it is open.
+pub(crate) fn open(client: &mut Client, address: &str) -> Socket {
+    let session = client.connect(address.parse().unwrap()).unwrap();
+    until(client, |client| {
+        client.readiness(session).writable.then_some(())
+    });
+    session
+}
+
+/// Polls until `found` finds something.
+pub(crate) fn until<T>(client: &mut Client, mut found: impl FnMut(&mut Client) -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(it) = found(client) {
+            return it;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not happen");
+        client.poll(Duration::from_millis(100)).unwrap();
+    }
+}
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,12 +4,10 @@
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use crate::namespace;
-use crate::peers;
 use crate::running;
 
 use namespace::{in_namespace, run, wait_for_ipv6};
-use peers::{connect, datagram, open, round_trip, until};
-use running::{Running, attach};
+use running::{Running, attach, connect, datagram, open, round_trip, until};
 use sidecore_net_apps::Service;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};

@@ -3,12 +3,10 @@
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use crate::namespace;
-use crate::peers;
 use crate::running;
 
 use namespace::{in_namespace, ip, run, wait_for_ipv6};
-use peers::{PATIENCE, connect, datagram, open, round_trip, until};
-use running::{Running, attach};
+use running::{PATIENCE, Running, attach, connect, datagram, open, round_trip, until};
 use serde_json::Value;
 use sidecore_net::sock::client::{Client, ClientOptions, Socket, siblings, status_of_all};
 use sidecore_net_apps::Service;

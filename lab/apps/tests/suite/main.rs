@@ -6,8 +6,6 @@ mod engine;
 mod engines;
 #[path = "../../../../net/engine/tests/common/namespace.rs"]
 mod namespace;
-#[path = "../common/peers.rs"]
-mod peers;
 mod programs;
 #[path = "../common/running.rs"]
 mod running;

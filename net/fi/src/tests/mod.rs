@@ -6,7 +6,6 @@
 
 mod addresses;
 mod atomics;
-mod counters;
 mod events;
 mod hints;
 mod memory;

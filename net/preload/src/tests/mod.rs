@@ -12,10 +12,8 @@ mod bytes;
 mod closing;
 mod descriptors;
 mod epoll;
-mod forks;
 mod polling;
 pub(crate) mod supervisor;
-mod table;
 mod upgrades;
 
 use crate::real::{errno, set_errno};

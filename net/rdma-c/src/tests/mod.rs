@@ -3,7 +3,6 @@
 //! `tests/rdma.c` has the same calls in C, one after the other; the cases that a program should not
 //! have are here.
 
-mod convention;
 mod pairs;
 mod refusals;
 mod values;

@@ -19,7 +19,6 @@ mod perftest;
 mod rcopy;
 #[path = "../../examples/linux_peers/rsocket.rs"]
 mod rsocket;
-mod stack;
 mod two;
 
 mod silent {

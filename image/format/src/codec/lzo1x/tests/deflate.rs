@@ -87,7 +87,7 @@ fn zeros_shrink_as_far_as_the_format_can() {
 
 #[test]
 fn levels_outside_are_brought_to_the_nearest() {
-    let raw = include_bytes!("raw.rs");
+    let raw = include_bytes!("classes.rs");
     assert_eq!(deflated(0, raw), deflated(1, raw));
     assert_eq!(deflated(200, raw), deflated(9, raw));
 }

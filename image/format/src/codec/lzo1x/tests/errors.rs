@@ -1,6 +1,6 @@
 //! Streams with one fault each, and the errors that they give.
 
-use super::raw::Raw;
+use super::classes::Raw;
 use super::{CodecError, Inflate, Inflater, Lzo1xError, deflated, inflate, samples, through_trait};
 
 /// Enough bytes after an instruction that the fast loop reaches it first.

@@ -15,7 +15,6 @@ mod oracle;
     reason = "the benchmark, which includes the same file, calls the rest"
 )]
 mod peer;
-mod raw;
 #[allow(
     unreachable_pub,
     reason = "lab/fuzz, which includes the same file, passes it on"
