@@ -2,7 +2,7 @@
 //!
 //! Records of descriptors: what a number is, and how that changes.
 
-use super::forks::in_child;
+use super::closing::in_child;
 use super::supervisor::Session;
 use super::{error_of, number, pipe, read, write};
 use crate::attachment;
