@@ -6,7 +6,7 @@
 //! or another task mix.
 //!
 //! - `machine`: a host, engines and a task mix; TOML. [`fit`]: the source of the built-in one.
-//! - `model`: the discrete events; `draw`: their random times.
+//! - `model`: the discrete events and their random times.
 //! - [`tables`], [`figures`], [`uio`]: the model's versions of the papers' tables and figures;
 //!   [`paper`]: the printed values; [`property`]: statements that must hold of the results.
 //! - [`report`]: the same as text and pictures; [`constants()`]: the documents' figures that are
@@ -25,7 +25,6 @@
 //! ```
 
 mod constants;
-mod draw;
 pub mod figures;
 pub mod fit;
 mod host;

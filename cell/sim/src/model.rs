@@ -15,7 +15,6 @@
 //!
 //! Source: the multigrain scheduling paper of 2007, sections 5.2 to 5.4; own for cold resumes.
 
-use crate::draw::{Quantiles, STRATA, Stream};
 use crate::host::{Hosts, Leave, count};
 use crate::machine::{Loop, Machine};
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -23,6 +22,7 @@ use sidecore_random::SplitMix;
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, TaskId, Waiting};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::rc::Rc;
 
 /// Extent and seed of a simulation.
 #[derive(Debug, Clone, Copy)]
@@ -399,3 +399,57 @@ const OFFLOADS_ALL: u32 = 1 << 18;
 
 /// Virtual time between two ticks of the policy.
 const TICK_US: f64 = 1000.0;
+
+/// Quantiles in one deal.
+pub(crate) const STRATA: u32 = 1024;
+
+/// The quantiles that all streams deal.
+#[derive(Debug, Clone)]
+pub(crate) struct Quantiles(Rc<[f64]>);
+
+impl Default for Quantiles {
+    fn default() -> Self {
+        // The middles of equal strata; their mean is a little below 1, which is corrected.
+        let raw = (0..STRATA).map(|i| -(1.0 - (f64::from(i) + 0.5) / f64::from(STRATA)).ln());
+        let mean = raw.clone().sum::<f64>() / f64::from(STRATA);
+        Self(raw.map(|time| time / mean).collect())
+    }
+}
+
+/// One stream of exponential times of mean 1.
+#[derive(Debug, Clone)]
+pub(crate) struct Stream {
+    quantiles: Quantiles,
+    order: Box<[u32]>,
+    at: u32,
+    random: SplitMix,
+}
+
+impl Stream {
+    /// A stream in an order of its own.
+    #[must_use]
+    pub(crate) fn new(quantiles: &Quantiles, seed: u64) -> Self {
+        Self {
+            quantiles: quantiles.clone(),
+            order: (0..STRATA).collect(),
+            at: 0,
+            random: SplitMix::new(seed),
+        }
+    }
+
+    /// The next time.
+    pub(crate) fn next_time(&mut self) -> f64 {
+        // Shuffled as it is dealt: Fisher and Yates, one step a time.
+        let other = self.at + below(&mut self.random, STRATA - self.at);
+        let at = self.at.to_usize();
+        self.order.swap(at, other.to_usize());
+        let time = self.quantiles.0[self.order[at].to_usize()];
+        self.at = (self.at + 1) % STRATA;
+        time
+    }
+}
+
+/// A number from 0 up to but not including `limit`, which is not 0, by the upper half of the bits.
+fn below(random: &mut SplitMix, limit: u32) -> u32 {
+    (((random.bits() >> 32) * u64::from(limit)) >> 32) as u32
+}

@@ -11,7 +11,6 @@
 //! SVG text comes out; the drawing library escapes everything that is written.
 //! Source: own; colours after Okabe and Ito, which colour-blind readers can distinguish, too.
 
-mod adaptive;
 mod chart;
 mod dots;
 mod file;
@@ -74,7 +73,7 @@ pub fn picture<E: From<PlotError>>(
         inside(&root)?;
         root.present().map_err(failed)?;
     }
-    Ok(adaptive::adaptive(&svg))
+    Ok(themed::adaptive(&svg))
 }
 
 /// Writes a line; `at` is its left end, middle or right end, as `side` says, halfway up.

@@ -6,8 +6,8 @@
 //! the token each path has the same answer. Source: RFC 9110, section 7.2; the Fetch Metadata
 //! request headers (W3C).
 
-use crate::token::{TOKEN_CHARS, Token};
 use hyper::StatusCode;
+use subtle::ConstantTimeEq;
 
 /// A request, as far as it decides.
 #[derive(Debug, Clone, Copy, Default)]
@@ -104,6 +104,48 @@ fn is_port(text: &str) -> bool {
         || text
             .strip_prefix(':')
             .is_some_and(|port| port.parse::<u16>().is_ok())
+}
+
+/// Characters of a token: hexadecimal digits, four bits each.
+pub(crate) const TOKEN_CHARS: usize = 32;
+
+/// A secret of this run.
+#[derive(Clone)]
+pub(crate) struct Token(String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Draws one. Waits for the system's randomness where the machine has just booted.
+    pub(crate) fn draw() -> std::io::Result<Self> {
+        let mut bytes = [0u8; TOKEN_CHARS / 2];
+        let mut drawn = 0;
+        while drawn < bytes.len() {
+            let flags = rustix::rand::GetRandomFlags::empty();
+            match rustix::rand::getrandom(&mut bytes[drawn..], flags) {
+                Ok(count) => drawn += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Self(
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        ))
+    }
+
+    /// True if `word` is the token.
+    pub(crate) fn is(&self, word: &str) -> bool {
+        self.0.as_bytes().ct_eq(word.as_bytes()).into()
+    }
+
+    /// Its characters, for the address that the owner gets.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
 }
 
 #[cfg(test)]
@@ -229,5 +271,22 @@ mod tests {
             let is_served = judge(&token, &ask) == Verdict::Serve("/");
             assert_eq!(is_served, good, "{site} {destination}");
         }
+    }
+}
+
+#[cfg(test)]
+mod token_tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_drawn_anew_and_fits_itself_alone() {
+        let (one, two) = (Token::draw().unwrap(), Token::draw().unwrap());
+        assert_eq!(one.reveal().len(), TOKEN_CHARS);
+        assert!(one.is(one.reveal()));
+        assert!(!one.is(two.reveal()));
+        assert!(!one.is(""));
+        assert!(!one.is(&one.reveal()[1..]));
+        assert!(!one.is(&format!("{}0", one.reveal())));
+        assert!(!format!("{one:?}").contains(one.reveal()));
     }
 }

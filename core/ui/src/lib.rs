@@ -2,10 +2,10 @@
 //!
 //! - [`Page`]: the page while it is served; [`Options`], its contents;
 //! - [`Address`]: a port of the loopback, or a local socket;
-//! - `guard`, `token`: the decision about a request; `serve`: connections and answers;
+//! - `guard`: the decision about a request; `serve`: connections and answers, and
+//!   the page's own files, in the folder `page`;
 //! - `record`, `curve`: the last minutes of each server; `observed`: what servers say of
-//!   themselves;
-//! - `assets`: the page's own files, in the folder `page`.
+//!   themselves.
 //!
 //! Why here: the servers of all products describe themselves in one form, and this crate shows
 //! them. It knows none of them. Must stay true: nothing is written, and no server is changed. No
@@ -35,17 +35,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod assets;
 mod curve;
 mod guard;
 mod listen;
 mod observed;
 mod record;
 mod serve;
-mod token;
 
 pub use listen::{Address, AddressError, UiError};
 
+use guard::Token;
 use listen::Listener;
 use parking_lot::{Condvar, Mutex};
 use record::Record;
@@ -57,7 +56,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use token::Token;
 use tokio::sync::Notify;
 
 /// The live servers. May block for a second.

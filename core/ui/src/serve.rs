@@ -5,10 +5,9 @@
 //! another comes; each connection ends after [`LIFE`] at the latest, however slowly its peer reads.
 //! Answers share their bytes, so a slow reader costs no copy of a tree.
 
-use crate::assets;
+use crate::guard::Token;
 use crate::guard::{Ask, Verdict, judge};
 use crate::record::Record;
-use crate::token::Token;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -214,7 +213,7 @@ impl Contents {
         if let Some(id) = path.strip_prefix("/api/tree/") {
             return self.tree(id, one(request, &header::IF_NONE_MATCH));
         }
-        match assets::find(path) {
+        match find(path) {
             Some(asset) => body(asset.kind, Bytes::from_static(asset.bytes)),
             None => plain(StatusCode::NOT_FOUND, "there is nothing at this path"),
         }
@@ -341,3 +340,92 @@ const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const BUFFER_BYTES_MAX: usize = 16 << 10;
 /// Header lines of a request.
 const HEADERS_MAX: usize = 64;
+
+/// A file of the page.
+#[derive(Debug)]
+pub(crate) struct Asset {
+    /// Its path below the token.
+    path: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) bytes: &'static [u8],
+}
+
+/// The file at `path`.
+pub(crate) fn find(path: &str) -> Option<&'static Asset> {
+    ASSETS.iter().find(|asset| asset.path == path)
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! asset {
+    ($path:literal, $kind:expr, $file:literal) => {
+        Asset {
+            path: $path,
+            kind: $kind,
+            bytes: include_bytes!(concat!("../page/", $file)),
+        }
+    };
+}
+
+static ASSETS: [Asset; 11] = [
+    asset!("/", "text/html; charset=utf-8", "index.html"),
+    asset!("/ui.css", "text/css; charset=utf-8", "ui.css"),
+    asset!("/icon.svg", "image/svg+xml", "icon.svg"),
+    asset!("/ui.js", SCRIPT, "ui.js"),
+    asset!("/charts.js", SCRIPT, "charts.js"),
+    asset!("/format.js", SCRIPT, "format.js"),
+    asset!("/sections.js", SCRIPT, "sections.js"),
+    asset!("/newick.js", SCRIPT, "newick.js"),
+    asset!("/layout.js", SCRIPT, "layout.js"),
+    asset!("/drawing.js", SCRIPT, "drawing.js"),
+    asset!("/viewer.js", SCRIPT, "viewer.js"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_the_page_leads_elsewhere() {
+        for asset in &ASSETS {
+            let text = std::str::from_utf8(asset.bytes).expect("text");
+            // The names of XML are no places that are fetched.
+            let text = text.replace("http://www.w3.org/2000/svg", "");
+            for word in [
+                "http:",
+                "https:",
+                "//cdn",
+                "eval(",
+                "innerHTML",
+                "document.write",
+            ] {
+                assert!(!text.contains(word), "{}: {word}", asset.path);
+            }
+            // The policy would refuse these: styles and handlers within the page.
+            let words = text.split_whitespace().filter(|_| asset.path == "/");
+            let is_inline = |word: &str| word.starts_with("on") || word.starts_with("style");
+            let mut inline = words.filter(|word| word.contains('=') && is_inline(word));
+            assert_eq!(inline.next(), None);
+        }
+    }
+
+    #[test]
+    fn each_file_of_the_folder_is_served_and_others_are_not() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/page");
+        let files = std::fs::read_dir(folder)
+            .expect("the page's folder")
+            .count();
+        assert_eq!(files, ASSETS.len());
+        for path in [
+            "",
+            "/index.html",
+            "/../Cargo.toml",
+            "/%2e%2e/Cargo.toml",
+            "//",
+            "/ui.js/",
+        ] {
+            assert!(find(path).is_none(), "{path}");
+        }
+        assert!(find("/").is_some());
+    }
+}

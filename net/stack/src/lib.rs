@@ -46,8 +46,8 @@ pub use shared::config::{
     Cidr, Config, Ecn, FixedNeighbor, Ipv4Source, Keepalive, Offers, PreferredSource, Route,
 };
 pub use shared::counters::Counters;
-pub use stack::names::{ListenerId, SessionId, UdpId};
 pub use stack::{Buffers, Stack};
+pub use stack::{ListenerId, SessionId, UdpId};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
 pub use sidecore_net_wire as wire;
 pub use sidecore_net_wire::checksum;

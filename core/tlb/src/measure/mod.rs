@@ -4,7 +4,6 @@
 //! own, which it pins; any thread may call it. It takes tens of seconds.
 //! Must stay true: when it returns or panics, the machine's settings are restored.
 
-mod control;
 mod corroborate;
 mod memory;
 mod probe;

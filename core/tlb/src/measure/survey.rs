@@ -4,16 +4,17 @@
 //! show the capacity of a level; the reach of the same level with other pages shows how much of
 //! them one translation covers.
 
-use super::memory::Memory;
-use super::probe::Probe;
+use super::memory::{Memory, SMALL_VALUES};
+use super::probe::{Probe, Window};
 use super::sweep::{self, Range};
-use super::{Config, Plan, TlbError, control, corroborate, rows, settings, stride, touch};
+use super::{Config, Plan, TlbError, corroborate, rows, settings, stride, touch};
 use crate::access::{Pages, Path, SMALL_BYTES};
 use crate::chain::Layout;
 use crate::cpuid;
 use crate::detect::{self, Knee};
 use crate::report::{Corroboration, FirstUse, Level, Measured, Missing, Report, SURE_MIN};
 use crate::sets::Indexing;
+use sidecore_bare::width::ToUsize;
 use sidecore_engine::page_advice::{PageAdvice, PageCost};
 use sidecore_measure::Machine;
 use std::collections::BTreeMap;
@@ -117,7 +118,7 @@ impl<'a> Survey<'a> {
         for (layout, mut knee) in knees {
             if layout == Layout::Far {
                 let windows = plan.windows * plan.passes;
-                let added = control::translation(&mut probe, memory, &knee, windows)?;
+                let added = translation(&mut probe, memory, &knee, windows)?;
                 // Where translation adds too little of the rise, the caches cause it.
                 if added.is_some_and(|added| added < knee.penalty_cycles * TRANSLATION_SHARE) {
                     continue;
@@ -449,3 +450,60 @@ const WHOLE_PAGES_MIN: usize = 64;
 const TRANSLATION_SHARE: f64 = 0.5;
 const SAME_FACTOR: f64 = 1.25;
 const SEED: u64 = 2026;
+
+/// Cycles that translation adds from below `knee` to above it; `None` where the memory has no
+/// control.
+pub(crate) fn translation(
+    probe: &mut Probe<'_>,
+    memory: &mut Memory,
+    knee: &Knee,
+    windows: usize,
+) -> Result<Option<f64>, TlbError> {
+    let Some(frames) = memory.frames() else {
+        return Ok(None);
+    };
+    // The page that stands for each frame: the first that shows it.
+    let mut first = vec![0; frames];
+    for page in (0..frames).rev() {
+        first[memory.frame_of(page)] = page;
+    }
+    let last = memory.small_pages() as f64;
+    let counts = [knee.entries * BELOW, (knee.entries_end * ABOVE).min(last)];
+    let mut measured = Vec::new();
+    for count in counts {
+        let pages: Vec<usize> = (0..count as usize).collect();
+        let many = probe.places(memory, Layout::Far, &pages);
+        let few = many.iter().map(|&place| {
+            let (page, place) = (
+                place.to_usize() / SMALL_VALUES,
+                place.to_usize() % SMALL_VALUES,
+            );
+            (first[memory.frame_of(page)] * SMALL_VALUES + place) as u32
+        });
+        let few: Vec<u32> = few.collect();
+        measured.push((many, few));
+    }
+    let mut least = [[f64::INFINITY; 2]; 2];
+    for _ in 0..windows {
+        for ((many, few), least) in measured.iter().zip(&mut least) {
+            for (places, least) in [many, few].into_iter().zip(least) {
+                let window = probe.window(memory, places, &mut || Ok(()))?;
+                if let Window {
+                    cycles,
+                    steady: true,
+                    ..
+                } = window
+                {
+                    *least = least.min(cycles);
+                }
+            }
+        }
+    }
+    let [below, above] = least.map(|[many, few]| many - few);
+    Ok((above - below).is_finite().then_some(above - below))
+}
+
+/// Size below a level at which nothing misses, as a multiple of the level's size.
+const BELOW: f64 = 0.75;
+/// Size above a level at which every access misses, as a multiple of the step's end.
+const ABOVE: f64 = 1.08;

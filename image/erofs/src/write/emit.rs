@@ -4,8 +4,10 @@
 //! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_super_block`, `erofs_inode_compact`,
 //! `erofs_inode_extended` and `erofs_inode_chunk_info`.
 
-use super::layout::{BLOCKS_MAX, CHUNK_BLOCKS, Compact, Layout, Place, Run, room_of_chunks};
-use super::names::{self, Name};
+use super::layout::{
+    BLOCKS_MAX, CHUNK_BLOCKS, Compact, Layout, Name, Place, Run, blocks, encode, in_order,
+    room_of_chunks,
+};
 use super::tree::{Body, Id, Inode};
 use super::{BLOCK_BYTES, CHUNK_BYTES, Fault, Unfit, attributes};
 use crate::inode::{CHUNK_BASED, FLAT_INLINE, FLAT_PLAIN, SLOT_BYTES};
@@ -146,7 +148,7 @@ impl Sealed {
                 }
                 Body::Directory { parent, entries } => {
                     // `Layout::new` has checked that no name occurs twice.
-                    let names = names::in_order(id, parent.unwrap_or(id), entries);
+                    let names = in_order(id, parent.unwrap_or(id), entries);
                     self.directory(place, &names.unwrap_or_default(), &mut out, &mut pieces)?;
                 }
             }
@@ -172,16 +174,16 @@ impl Sealed {
             (nid, self.layout.tree.inodes[id.to_usize()].kind)
         };
         let mut block_bytes = Vec::new();
-        let mut blocks = names::blocks(names).peekable();
+        let mut blocks = blocks(names).peekable();
         let mut at = place.block_at();
         while let Some(block) = blocks.next() {
             // Only the last block may be partial, so only that one may follow the inode.
             if place.is_inline && blocks.peek().is_none() {
-                names::encode(block, &mut inode_of, out);
+                encode(block, &mut inode_of, out);
                 break;
             }
             block_bytes.clear();
-            names::encode(block, &mut inode_of, &mut block_bytes);
+            encode(block, &mut inode_of, &mut block_bytes);
             pieces.put(at, &block_bytes)?;
             at += BLOCK_BYTES;
         }

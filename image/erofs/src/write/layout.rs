@@ -7,7 +7,6 @@
 //! Must stay true: no two places overlap; an inode that is followed by contents (a link's target,
 //! the last names of a directory) lies in one block with them.
 
-use super::names;
 use super::tree::{Body, Id, Inode, Tree};
 use super::{BLOCK_BYTES, CHUNK_BYTES, Fault, Unfit};
 use crate::Kind;
@@ -249,11 +248,11 @@ fn size_bytes(id: Id, inode: &Inode) -> Result<u64, Fault> {
         Body::Link(target) => target.len().to_u64(),
         Body::File { size_bytes, .. } => *size_bytes,
         Body::Directory { entries, parent } => {
-            let names = names::in_order(id, parent.unwrap_or(id), entries)?;
+            let names = in_order(id, parent.unwrap_or(id), entries)?;
             let (mut blocks, mut last) = (0, 0);
-            for block in names::blocks(&names) {
+            for block in blocks(&names) {
                 blocks += 1;
-                last = names::block_bytes(block);
+                last = block_bytes(block);
             }
             let bytes = (blocks - 1) * BLOCK_BYTES + last;
             match bytes <= DIRECTORY_BYTES_MAX {
@@ -373,3 +372,64 @@ pub(super) const CHUNK_BLOCKS: u64 = CHUNK_BYTES / BLOCK_BYTES;
 const BREADTH_BYTES: u64 = 128 << 10;
 /// The longest useful array of places: it would fill the image.
 const ARRAY_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES;
+
+/// A name and the inode that it names.
+pub(super) type Name<'t> = (&'t [u8], Id);
+
+/// A directory's names in order, `.` and `..` included.
+pub(super) fn in_order<'t>(
+    own: Id,
+    parent: Id,
+    entries: &'t [(Box<[u8]>, Id)],
+) -> Result<Vec<Name<'t>>, Fault> {
+    let mut names: Vec<Name<'t>> = Vec::with_capacity(entries.len() + 2);
+    names.extend([(&b"."[..], own), (&b".."[..], parent)]);
+    names.extend(entries.iter().map(|(name, id)| (&name[..], *id)));
+    // `.` and `..` among the others: the kernel looks all names up in the same way.
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(Fault::Twice(String::from_utf8_lossy(pair[0].0).into())),
+        None => Ok(names),
+    }
+}
+
+/// Splits names into blocks: the names of each block, from the first on.
+pub(super) fn blocks<'n, 't>(names: &'n [Name<'t>]) -> impl Iterator<Item = &'n [Name<'t>]> {
+    let mut rest = names;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = rest.iter().take_while(|name| {
+            bytes += ENTRY_BYTES + name.0.len();
+            bytes <= BLOCK_BYTES.to_usize()
+        });
+        let (block, behind) = rest.split_at(fits.count());
+        rest = behind;
+        (!block.is_empty()).then_some(block)
+    })
+}
+
+/// Size of a block's entries and names in bytes.
+pub(super) fn block_bytes(block: &[Name<'_>]) -> u64 {
+    let bytes = block.iter().map(|name| ENTRY_BYTES + name.0.len());
+    bytes.sum::<usize>().to_u64()
+}
+
+/// Writes a block's bytes to `out`, with the number and kind of each inode.
+pub(super) fn encode(
+    block: &[Name<'_>],
+    inode: &mut dyn FnMut(Id) -> (u64, Kind),
+    out: &mut Vec<u8>,
+) {
+    let mut name_at = block.len() * ENTRY_BYTES;
+    for (name, id) in block {
+        let (nid, kind) = inode(*id);
+        out.extend(nid.to_le_bytes());
+        // Always below the size of a block.
+        out.extend((name_at as u16).to_le_bytes());
+        out.extend([kind.entry_byte(), 0]);
+        name_at += name.len();
+    }
+    block.iter().for_each(|(name, _)| out.extend(*name));
+}
+
+const ENTRY_BYTES: usize = 12;

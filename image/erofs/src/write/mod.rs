@@ -19,9 +19,8 @@
 //! written; a tree that erofs cannot hold is an error that names the inode.
 //!
 //! - `tree`: input of the writer.
-//! - `layout`: places.
+//! - `layout`: places, and directories' blocks.
 //! - `emit`: bytes.
-//! - `names`: directories' blocks.
 //! - `attributes`: extended attributes after an inode.
 //!
 //! Source: `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h` of Linux.
@@ -29,7 +28,6 @@
 mod attributes;
 mod emit;
 mod layout;
-mod names;
 mod tree;
 
 pub use attributes::is_storable;

@@ -9,7 +9,6 @@
 pub(crate) mod lz4;
 pub mod lzo1x;
 mod position;
-mod store;
 #[cfg(test)]
 mod tests;
 mod xz;
@@ -18,10 +17,6 @@ mod zstd;
 
 use position::Position;
 use std::fmt;
-
-pub(crate) use store::StoreDeflater;
-
-pub(crate) use store::StoreInflater;
 
 /// Compression of a frame's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -278,4 +273,59 @@ pub(crate) fn default_level_for(codec: CodecId, tune: Tune) -> i32 {
 
 fn corrupt(codec: CodecId, reason: &'static str) -> CodecError {
     CodecError::Corrupt { codec, reason }
+}
+
+/// Copies.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct StoreInflater {
+    done: usize,
+}
+
+impl Inflater for StoreInflater {
+    fn codec(&self) -> CodecId {
+        CodecId::Store
+    }
+
+    fn reset(&mut self) {
+        self.done = 0;
+    }
+
+    fn advance(
+        &mut self,
+        frame: &[u8],
+        out: &mut [u8],
+        target: usize,
+    ) -> Result<usize, CodecError> {
+        // Stored as it is: both lengths are one.
+        if frame.len() != out.len() {
+            return Err(CodecError::Length {
+                codec: CodecId::Store,
+                got: frame.len(),
+                expected: out.len(),
+                at_least: false,
+            });
+        }
+        let target = target.min(out.len());
+        if self.done < target {
+            out[self.done..target].copy_from_slice(&frame[self.done..target]);
+            self.done = target;
+        }
+        Ok(self.done)
+    }
+}
+
+/// Copies.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct StoreDeflater;
+
+impl Deflater for StoreDeflater {
+    fn codec(&self) -> CodecId {
+        CodecId::Store
+    }
+
+    fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
+        out.clear();
+        out.extend_from_slice(raw);
+        Ok(())
+    }
 }

@@ -13,7 +13,7 @@
 //! reader has advertised. All other data is sent in segments. Opening, closing and resetting always
 //! use segments.
 
-use super::names::SessionId;
+use super::SessionId;
 use super::{Host, Stack};
 use crate::buffer::NONE;
 use crate::error::NetError;

@@ -9,7 +9,7 @@
 //! engine sleeps; a frame without a verified checksum, or one that differs from the prediction, is
 //! processed as usual. Source: header-data split as in NICs.
 
-use super::names::SessionId;
+use super::SessionId;
 use super::sessions::Arrival;
 use super::{Host, Stack};
 use crate::buffer::NONE;

@@ -1,7 +1,7 @@
 //! Status of a session, like Linux's `TCP_INFO`, and the addresses of a stack.
 
+use super::SessionId;
 use super::Stack;
-use super::names::SessionId;
 use crate::buffer::NONE;
 use crate::congestion::{Algorithm, Control};
 use crate::error::{NetError, SessionError};

@@ -3,7 +3,7 @@
 //! Several listeners of one owner may share an address and port (`SO_REUSEPORT`): the hash of a
 //! session's ends chooses among them.
 
-use super::names::ListenerId;
+use super::ListenerId;
 use super::options::SessionOption;
 use super::sharing::{Ports, Sharing};
 use crate::error::NetError;

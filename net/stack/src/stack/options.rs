@@ -1,7 +1,7 @@
 //! Session options.
 
 use super::Stack;
-use super::names::{ListenerId, SessionId};
+use super::{ListenerId, SessionId};
 use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::congestion::Algorithm;
 use crate::error::NetError;

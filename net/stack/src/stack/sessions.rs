@@ -2,8 +2,8 @@
 //!
 //! [`super::strays`] has the segments that find no session. Source: RFC 9293 section 3.10.7.
 
+use super::SessionId;
 use super::listener::Listeners;
-use super::names::SessionId;
 use crate::buffer::NONE;
 use crate::error::{NetError, SessionError};
 use crate::secrets::Ends;

@@ -3,9 +3,9 @@
 //! No call blocks: each does what is possible now. [`Stack::next_event`] reports later changes,
 //! once for each change; a socket's [`Readiness`] can be read at any time.
 
-use super::names::{ListenerId, SessionId, UdpId};
 use super::sharing::Sharing;
 use super::{Host, Stack};
+use super::{ListenerId, SessionId, UdpId};
 use crate::buffer::NONE;
 use crate::buffer::ring::copied;
 use crate::error::{NetError, SessionError};

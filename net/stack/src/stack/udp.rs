@@ -3,7 +3,7 @@
 //! A socket's received datagrams are stored consecutively in a ring of bytes; a sent datagram is
 //! put into the queue of whole frames at once, if the neighbour is known.
 
-use super::names::UdpId;
+use super::UdpId;
 use super::sharing::{Ports, Sharing};
 use super::{Host, Stack};
 use crate::buffer::ring::Ring;
@@ -39,7 +39,7 @@ pub(crate) mod refusals {
     use crate::secrets::Ends;
     use crate::shared::{Common, EventSource};
     use crate::stack::Stack;
-    use crate::stack::names::UdpId;
+    use crate::stack::UdpId;
     use crate::wire::ip::Packet;
     use sidecore_bare::width::ToUsize;
     use std::collections::VecDeque;

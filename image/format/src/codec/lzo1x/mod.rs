@@ -17,7 +17,6 @@
 //! liblzo2 2.10 as a program to compare with). `README.md` in this folder explains the fast loop
 //! and its margins. Any thread; no state is shared.
 
-mod deflate;
 mod emit;
 mod fast;
 mod finder;
@@ -28,8 +27,80 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use deflate::{Deflate, LEVEL_MAX, LEVEL_MIN, bound};
-
-pub(crate) use deflate::LEVEL_DEFAULT;
 pub use inflate::Inflate;
 pub use reference::{Lzo1xError, inflate as inflate_plainly};
+
+use crate::codec::{CodecError, CodecId, Deflater};
+use emit::Emitter;
+use greedy::Greedy;
+use optimal::Optimal;
+
+/// The fastest level.
+pub const LEVEL_MIN: u8 = 1;
+/// The strongest level.
+pub const LEVEL_MAX: u8 = 9;
+/// The default level: nearly as strong as [`LEVEL_MAX`], several times as fast.
+pub(crate) const LEVEL_DEFAULT: u8 = 7;
+
+/// The longest frame in bytes: positions are kept in 32 bits, prices in sixteenths of a byte.
+const FRAME_BYTES_MAX: usize = 1 << 27;
+
+/// Compresses frames, one after another, at one level. Its scratch memory is allocated once: 64 KiB
+/// up to level 3, about 2 MiB above.
+pub struct Deflate {
+    parser: Parser,
+}
+
+enum Parser {
+    Greedy(Greedy),
+    Optimal(Box<Optimal>),
+}
+
+impl Deflate {
+    /// A compressor at `level`, 1 to 9; a level outside that range is clamped.
+    #[must_use]
+    pub fn new(level: u8) -> Self {
+        let level = level.clamp(LEVEL_MIN, LEVEL_MAX);
+        Self {
+            parser: match level {
+                0..=3 => Parser::Greedy(Greedy::new(level)),
+                _ => Parser::Optimal(Box::new(Optimal::new(level))),
+            },
+        }
+    }
+}
+
+impl Deflater for Deflate {
+    fn codec(&self) -> CodecId {
+        CodecId::Lzo1x
+    }
+
+    fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
+        if raw.len() > FRAME_BYTES_MAX {
+            let reason = "a frame of LZO1X holds at most 128 MiB; choose smaller frames";
+            return Err(CodecError::Deflate {
+                codec: CodecId::Lzo1x,
+                reason,
+            });
+        }
+        out.clear();
+        // Once: growing would copy the stream several times.
+        out.reserve(bound(raw.len()));
+        // The parsers leave the last literals: only the end of the frame ends a run.
+        let mut emitter = Emitter::new(out);
+        let anchor = match &mut self.parser {
+            Parser::Greedy(parser) => parser.parse(raw, &mut emitter),
+            Parser::Optimal(parser) => parser.parse(raw, &mut emitter),
+        };
+        emitter.literals(&raw[anchor..]);
+        emitter.end();
+        Ok(())
+    }
+}
+
+/// The longest possible stream for a frame of `raw_bytes`: all literals. A match never costs more
+/// than the literals that it replaces, but may split a run in two, whose second half needs a length
+/// of its own.
+pub const fn bound(raw_bytes: usize) -> usize {
+    raw_bytes + raw_bytes / 16 + 16
+}

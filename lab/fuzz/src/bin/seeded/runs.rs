@@ -1,7 +1,7 @@
 //! The runs: one input of each, from the run's seed and the input's number alone.
 
+use crate::Lzo1x;
 use crate::allocator;
-use crate::lzo1x::Lzo1x;
 use sidecore_fuzz::images::{Mutator, Reader, fuzz_image, seeds as images};
 use sidecore_fuzz::phylo::{KINDS, mutate, read, seeds as of_kind};
 use sidecore_fuzz::{TARGETS, nbd, seeds};
