@@ -6,7 +6,6 @@
 
 mod bench;
 mod benchmarks;
-mod cell;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,7 +21,6 @@ mod kernels;
 mod limits;
 mod manners;
 mod manual;
-mod messages;
 mod mount;
 #[path = "../../../net/engine/tests/common/namespace.rs"]
 mod namespace;

@@ -1,6 +1,5 @@
 //! One conformance suite over all formats, every variant included; then tests of single formats.
 
-mod audit;
 #[allow(
     dead_code,
     unreachable_pub,

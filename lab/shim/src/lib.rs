@@ -16,7 +16,6 @@ mod address;
 mod calls;
 mod clock;
 mod errors;
-mod info;
 mod options;
 mod shim;
 mod transfer;

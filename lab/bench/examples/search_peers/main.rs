@@ -18,12 +18,10 @@
 mod data;
 mod peers;
 mod report;
-mod sets;
 
-use data::Data;
+use data::{Data, Set};
 use peers::{Ended, Peers};
 use report::Row;
-use sets::Set;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -85,7 +83,7 @@ fn the_sets(arguments: &Arguments, folder: &Path) -> Vec<Set> {
         [] => !(long && arguments.quick),
         only => only.iter().any(|only| only == name),
     };
-    sets::standard(folder, wanted)
+    data::standard(folder, wanted)
 }
 
 /// All runs of one set; programs take turns.

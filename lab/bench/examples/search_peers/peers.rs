@@ -6,7 +6,7 @@
 //! This changes one byte of one instruction and nothing else. Where that instruction is not found
 //! exactly once, RAxML is left out.
 
-use crate::sets::Set;
+use crate::data::Set;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -12,7 +12,6 @@ mod memory;
 mod messages;
 mod objects;
 mod queues;
-mod shared;
 
 use crate::abi::*;
 use crate::fi_prov_ini;

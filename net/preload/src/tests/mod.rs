@@ -14,7 +14,6 @@ mod descriptors;
 mod epoll;
 mod polling;
 pub(crate) mod supervisor;
-mod upgrades;
 
 use crate::real::{errno, set_errno};
 use std::cell::Cell;

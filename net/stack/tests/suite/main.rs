@@ -4,7 +4,6 @@
 mod accurate_ecn;
 mod across;
 mod basics;
-mod bbr;
 mod bottleneck;
 #[path = "../common/mod.rs"]
 mod common;

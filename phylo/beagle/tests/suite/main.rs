@@ -5,5 +5,4 @@
 mod api;
 mod known;
 mod misuse;
-mod oracle;
 mod session;

@@ -19,7 +19,6 @@
 
 mod emit;
 mod fast;
-mod finder;
 mod greedy;
 mod inflate;
 mod optimal;

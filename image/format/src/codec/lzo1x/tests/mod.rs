@@ -8,7 +8,6 @@ mod deflate;
 )]
 mod differ;
 mod errors;
-mod guard;
 mod oracle;
 #[allow(
     dead_code,
