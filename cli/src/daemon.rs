@@ -21,22 +21,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Prints `ready SOCKET` once clients can attach; SIGINT and SIGTERM stop it within a second, kernels \
-that do not return included. Clients that wait then finish their calls on their own cores. \
-`sidecore top` shows what it does.
-
-The limit on open files (`ulimit -n`) is raised as far as it may be. It bounds how many clients \
-can attach; where that is fewer than configured, a line on standard error says so.
-
-Kernels are the built-in ones and those of shared objects (files *.so that keep to \
-sidecore_kernel.h) in the folders of --kernels. Folders and files belong to root or this user and \
-are writable by nobody else: a folder that is not keeps the daemon from starting, a file is \
-refused with a line on standard error and the others are served. A loaded kernel runs in a \
-process of its own for each client and engine, with limits of time, memory and stack and without \
-files: what it does there costs its own request.
-
-Exit status: 0 stopped by a signal, 2 could not run.")]
 pub(crate) struct Args {
     /// The socket's path [default: daemon.sock in /run/sidecore for root, else in
     /// $XDG_RUNTIME_DIR/sidecore, else in /tmp/sidecore-UID]

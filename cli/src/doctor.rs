@@ -8,10 +8,6 @@ use anyhow::Result;
 use sidecore_doctor::{Built, examine};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Ends in a verdict for each product: ready, limited or not available, and why.
-
-Exit status: 0, whatever the machine lacks.")]
 pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]

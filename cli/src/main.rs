@@ -40,10 +40,6 @@ use std::process::ExitCode;
     name = "sidecore",
     version = env!("SIDECORE_VERSION"),
     arg_required_else_help = true,
-    after_help = "\
-Begin with `sidecore doctor`, which says what this machine offers, and `sidecore tour images` \
-(or trees, net, engines), which shows it at work on this machine's files in about two \
-minutes."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -1,13 +1,12 @@
 //! `sidecore man` and `sidecore completions`: from the one source of flags and help.
 //!
-//! Why here: packages install these; what they say cannot differ from `--help`. Examples, files and
-//! variables stand in `manual/pages.txt`, and a test parses each example.
+//! Why here: packages install these; what they say cannot differ from `--help`. Examples, files,
+//! variables and notes stand in `manual/pages.txt`, and a test parses each example.
 
-use crate::values;
+use crate::values::{self, PAGES};
 use crate::{Cli, Outcome, output};
 use anyhow::{Context, Result};
 use clap::CommandFactory;
-use sidecore_terminal::manual;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -27,7 +26,7 @@ impl Pages {
         let shown = self.directory.display();
         std::fs::create_dir_all(&self.directory).with_context(|| format!("cannot make {shown}"))?;
         PAGES
-            .write(Cli::command(), &self.directory)
+            .write(PAGES.noted(Cli::command()), &self.directory)
             .with_context(|| format!("cannot write the pages in {shown}"))?;
         Ok(Outcome::Done)
     }
@@ -42,11 +41,6 @@ impl Completions {
         Ok(Outcome::Done)
     }
 }
-
-const PAGES: manual::Pages = manual::Pages {
-    text: include_str!("manual/pages.txt"),
-    version: env!("CARGO_PKG_VERSION"),
-};
 
 #[cfg(test)]
 mod tests {
@@ -90,6 +84,9 @@ mod tests {
         });
         known.push("sidecore".to_owned());
         for [of, ..] in PAGES.lines("EXAMPLE") {
+            assert!(known.iter().any(|it| it == of), "no command `{of}`");
+        }
+        for (of, _) in PAGES.notes() {
             assert!(known.iter().any(|it| it == of), "no command `{of}`");
         }
         for kind in ["FILE", "ENV"] {

@@ -16,15 +16,6 @@ use sidecore_terminal::progress::{Shape, bar};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Takes up to 20 minutes on two cores, with --quick 3; `--list` names the commands that it runs, and \
-each of them can be run alone. Results of finished ones are kept below \
-$XDG_CACHE_HOME/sidecore/papers (or ~/.cache) and used again by the same program on the same \
-machine, so that after Ctrl-C the same command goes on. A run waits while another one measures. As \
-root more can be measured.
-
-Exit status: 0 the page is made, also where rows say why they have no figure; 1 it is made, but a \
-command failed or a statement of the model does not hold; 2 it could not be made; 130 stopped.")]
 pub(crate) struct Args {
     /// File for the page; - is standard output [default: report.html, with --json none]
     #[arg(short, long, value_name = "FILE")]

@@ -199,15 +199,6 @@ fn said(peer: SocketAddr, pinged: &Pinged) -> String {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Runs the program with Sidecore's libibverbs.so.1 and librdmacm.so.1 in place of the system's: it \
-sees the device sidecore0, and its connections are iWARP over the kernel's TCP. No module, device \
-or privilege is needed.
-
-SIDECORE_VERBS_LIBRARY=FILE in the environment names the library, SIDECORE_VERBS_CRC=1 asks for \
-CRCs.
-
-Exit status: the program's; 2 if it could not be started.")]
 pub(crate) struct Run {
     /// Use the running stack with this socket instead of the kernel's sockets
     #[arg(long, value_name = "PATH")]

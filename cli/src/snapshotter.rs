@@ -11,18 +11,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-In containerd's configuration (/etc/containerd/config.toml):
-    [proxy_plugins.sidecore]
-      type = \"snapshot\"
-      address = \"/run/sidecore/snapshotter.sock\"
-      exports = { enable_remote_snapshot_annotations = \"true\" }
-then `ctr image pull --snapshotter sidecore IMAGE`. For podman, with --layer-store DIR, in
-/etc/containers/storage.conf:
-    [storage.options]
-    additionallayerstores = [\"DIR:ref\"]
-Servers of layers outlive this command.
-Exit status: 0 stopped by a signal, 2 could not run.")]
 pub(crate) struct Args {
     /// Socket for containerd
     #[arg(

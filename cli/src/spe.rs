@@ -86,11 +86,6 @@ fn kit() -> Result<Kit> {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The programs count the time base's ticks times 40: cycles of 3.19 GHz. Rows that cannot be \
-measured say why.
-
-Exit status: 0 printed, also where rows say why they have no figure; 2 could not run.")]
 pub(crate) struct Document {
     /// Folder that holds the document's text [default: the one that SIDECORE_DOCUMENTS names]
     #[arg(long, value_name = "DIR")]
@@ -115,11 +110,6 @@ impl Document {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-On a terminal the lowest lines show the contexts while the program runs; behind it comes a table \
-of what each ran, waited for, moved by DMA and took of its store.
-
-Exit status: the program's; 128 + N where signal N ended it.")]
 pub(crate) struct Run {
     /// Draw an SVG timeline of the contexts: on which engine each ran, and what it waited for.
     #[arg(long, value_name = "FILE.svg")]

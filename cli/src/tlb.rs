@@ -13,12 +13,6 @@ use sidecore_tlb::{Config, markdown, picture, run, terminal};
 use std::io::IsTerminal;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Measures on one core; it does not mind that others are busy. Takes 20 to 50 seconds, with --quick \
-under 10. Nothing is changed unless --reserve is given; then settings for huge pages \
-are changed for as long as it takes to get them, and put back.
-
-Exit status: 0 measured, 1 measured and found no level, 2 could not run.")]
 pub(crate) struct Args {
     /// Fewer points: under ten seconds; a smoke run
     #[arg(long)]

@@ -12,10 +12,6 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Refreshes every second on a terminal, until q, Esc or Ctrl-C; prints once elsewhere.
-
-Exit status: 0 shown, 2 no daemon, or it did not answer.")]
 pub(crate) struct Args {
     #[command(flatten)]
     daemon: crate::offload::Running,

@@ -14,13 +14,6 @@ use std::io;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Each step shows its commands and what they print. A step that lacks a tool is skipped, with the \
-command that installs it. A page with figures and pictures stays; the tour's other files, mounts \
-and servers are gone at the end, also after Ctrl-C.
-
-Exit status: 0 all that could run ran well, 1 a step found a problem, 2 nothing could run, 130 \
-interrupted.")]
 pub(crate) struct Args {
     /// Subject
     #[arg(default_value = "all", value_parser = named([

@@ -61,8 +61,6 @@ pub(crate) enum Command {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Exit status: 0 done, 2 the file cannot be read or is not what --trace-events writes.")]
 pub(crate) struct SummaryArgs {
     /// The file, as a command with --trace-events wrote it; `-` is standard input
     file: PathBuf,

@@ -10,16 +10,6 @@ use sidecore_ui::{Address, Options, Page};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Prints `ready URL` once the page can be opened, and serves it until SIGINT or SIGTERM. The page \
-shows the images, engines, stacks and searches that run: this user's, for root those of all \
-users. It changes nothing.
-
-The URL is a key: without it the page cannot be opened; each run draws another. Paste it into \
-the browser's address bar; other users can read a command line. From another machine: \
-`ssh -L 8080:127.0.0.1:PORT HOST`, then the URL with port 8080.
-
-Exit status: 0 stopped by a signal, 2 could not run.")]
 pub(crate) struct Args {
     /// Address of the page: 127.0.0.1:PORT or another address of the loopback, or unix:PATH, a
     /// socket for this user and root alone; port 0 is a free one

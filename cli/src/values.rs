@@ -3,11 +3,12 @@
 use crate::Cli;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command, CommandFactory};
+use sidecore_terminal::manual::Pages;
 use sidecore_terminal::values::{crowded, finished};
 
 /// The parser, with what holds for the options of every command.
 pub(crate) fn command() -> Command {
-    finished(Cli::command(), &STREAMED)
+    finished(PAGES.noted(Cli::command()), &STREAMED)
 }
 
 /// The words of this process's command line, parsed.
@@ -25,6 +26,12 @@ fn accept(matches: ArgMatches) -> Result<ArgMatches, clap::Error> {
         }
     }
 }
+
+/// Texts of help and of the manual's pages beyond the options.
+pub(crate) const PAGES: Pages = Pages {
+    text: include_str!("manual/pages.txt"),
+    version: env!("CARGO_PKG_VERSION"),
+};
 
 /// Models by name, and `auto`.
 pub(crate) fn models() -> Vec<&'static str> {

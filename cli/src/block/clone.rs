@@ -18,12 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Of an image NEW is an overlay that holds nothing yet. Where the file system shares blocks (XFS, \
-btrfs) the clone is a copy, and both go on. Elsewhere it is a layer above OVERLAY, which \
-takes no more writes from then on: clone it again to go on with it.
-
-An overlay on an encrypted image is encrypted, too: its clone takes --base and the image's key.")]
 pub(crate) struct Args {
     /// Overlay to clone, which no process may have open to write; or an image
     overlay: PathBuf,
@@ -99,13 +93,6 @@ struct Json {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-NEW has what differs from the image that it stands on, in one layer; OVERLAY and those below it \
-stay as they are. It appears under its name only when it is whole.
-
-Examples:
-  sidecore block rebase disk.img vm.ovl.7 one.ovl               several layers become one
-  sidecore block rebase old.img vm.ovl new.ovl --onto new.img   the disk moves to another image")]
 pub(crate) struct RebaseArgs {
     #[command(flatten)]
     open: OpenArgs,
@@ -159,12 +146,6 @@ impl RebaseArgs {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The server puts a new overlay above the one that it writes to, which is frozen: it stays as it is \
-at this moment and may be read, packed and cloned. Reads and writes go on. Name the new overlay \
-with --overlay when the image is served again.
-
-Exit status: 0 taken, 2 not.")]
 pub(crate) struct SnapshotArgs {
     /// The image, directory, device or address (unix:PATH, tcp:HOST:PORT) that is served with
     /// --overlay

@@ -17,14 +17,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Frames that no layer has written to are copied as they are. The new image has the format and the \
-frames of the old one where that is zstd or LZ4 as Sidecore packs them, and is packed anew as zstd \
-otherwise. The overlays are left as they are.
-
-Of an encrypted image the new one is encrypted, under another key: for those who can read the old \
-one, or for those that --recipient and --new-passphrase-file name. These encrypt the contents of \
-another image, too.")]
 pub(crate) struct Args {
     #[command(flatten)]
     open: OpenArgs,

@@ -11,9 +11,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Without --qcow2 the file holds the bytes as they are, with holes where they are zeros. The qcow2 \
-image has no backing file and is not compressed.")]
 pub(crate) struct Args {
     #[command(flatten)]
     open: OpenArgs,

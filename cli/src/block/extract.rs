@@ -17,19 +17,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Reads erofs, squashfs and ext2 to ext4, as any user and without a mount. Nothing outside of DIR is \
-written, whatever is in the image or in DIR: no link is followed. Files that are there already \
-stay, and are reported, without --overwrite.
-
-Root restores owners, devices, set-id bits and all extended attributes; other users what they may.
-
-Exit status: 0 extracted, 1 some files were not, 2 could not read the image or write.
-
-Examples:
-  sidecore block extract doc.img -C out
-  sidecore block extract https://example.org/root.img 'etc/**/*.conf' -C out
-  sidecore block extract root.img --tar usr/share/doc | tar -t")]
 pub(crate) struct Args {
     #[command(flatten)]
     tree: TreeArgs,

@@ -47,11 +47,6 @@ impl TreeArgs {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Reads erofs, squashfs and ext2 to ext4, as any user and without a mount. `*`, `?`, `[...]`, \
-`{a,b}` and `**` in PATH stand for names in the image: quote them for the shell.
-
-Exit status: 0 listed, 1 a PATH is not in the image, 2 could not read it.")]
 pub(crate) struct LsArgs {
     #[command(flatten)]
     tree: TreeArgs,
@@ -67,11 +62,6 @@ pub(crate) struct LsArgs {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Writes the files one after the other, those of a pattern in the order of a walk. Symbolic links in \
-the image are followed inside of it.
-
-Exit status: 0 written, 1 a PATH is not in the image or no regular file, 2 could not read it.")]
 pub(crate) struct CatArgs {
     #[command(flatten)]
     tree: TreeArgs,
@@ -81,10 +71,6 @@ pub(crate) struct CatArgs {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Lists what PATH means and all that lies below, one path a line. Patterns as in `block ls`.
-
-Exit status: 0 listed, 1 a PATH is not in the image, 2 could not read it.")]
 pub(crate) struct FindArgs {
     #[command(flatten)]
     tree: TreeArgs,

@@ -19,18 +19,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-For layers of an image of containers (oci://REGISTRY/REPOSITORY:TAG, docker-archive:FILE, \
-oci-archive:FILE, oci:DIR, or a folder in OCI's layout): each is fetched once, and \
-kept with its index in the folder --layers; `sidecore block layer` and `sidecore snapshotter` \
-mount it. \
---push puts the indexes next to the image, as an artifact that refers to it, for other machines.
-
-For files of many zstd frames and no table of them, as pzstd writes. Every frame is inflated once; \
-where frames are is then written to FILE.sidx, which all commands that read FILE take by \
-themselves. FILE stays as it is. Where it was changed since, its index is refused, or a read gets \
-an I/O error. Frames of more than 64 MiB are refused: `sidecore block pack --decompress FILE -o \
-IMAGE` makes an image of a file with one large frame.")]
 pub(crate) struct Args {
     /// zstd file to make an index of, or the URL of one; or an image of containers
     #[arg(value_name = "FILE")]

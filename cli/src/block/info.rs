@@ -39,9 +39,6 @@ impl Args {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Contents are compared in blocks of 4 KiB; what layers or the images' checksums say to be the same \
-is not read. Each line is a stretch that differs: its first byte and its length.")]
 pub(crate) struct DiffArgs {
     #[command(flatten)]
     open: OpenArgs,

@@ -16,10 +16,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The layer is read by ranges of its blob, by the index that `sidecore block index` made of it \
-here, or pushed next to the image (--trust-index). Without an index the layer is fetched as a \
-whole first. What has come stays in the folder --layers; the rest is fetched in the background.")]
 pub(crate) struct Args {
     /// The image: oci://REGISTRY/REPOSITORY:TAG or oci://REGISTRY/REPOSITORY@DIGEST
     image: String,

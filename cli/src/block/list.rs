@@ -8,11 +8,6 @@ use sidecore_export::live::{self, Export};
 use std::time::Duration;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Lists the servers of this user; as root, those of all users. A server that is alive and silent is \
-listed as not answering.
-
-Exit status: 0 listed, also where nothing is served.")]
 pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
@@ -20,10 +15,6 @@ pub(crate) struct Args {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Describes all exports that `block list` lists, or those of one image, directory, device or address.
-
-Exit status: 0 described, 1 the named one is not served, or does not answer.")]
 pub(crate) struct StatusArgs {
     /// The image, directory, device or address (unix:PATH, tcp:HOST:PORT) to describe
     #[arg(value_name = "IMAGE|DIR|DEVICE|ADDRESS")]

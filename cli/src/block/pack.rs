@@ -23,24 +23,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The image appears under its name only when it is whole: Ctrl-C leaves nothing behind. A file that \
-has the name already is replaced at that moment.
-
-An image of containers (SRC oci://REGISTRY/REPOSITORY:TAG, docker-archive:FILE, oci-archive:FILE, \
-oci:DIR, or a folder in OCI's layout; of several images one is named by a further colon) becomes \
-one whose layers are images, where IMAGE is oci://...: it is pushed next to the original, which \
-other runtimes take. Its frames follow the contents. `sidecore snapshotter --verify-key` mounts it.
-
-With SOURCE_DATE_EPOCH set, packing a directory again gives the same bytes. Holes of a sparse file \
-are not read.
-
-Examples:
-  sidecore block pack disk.raw -o disk.img
-  sidecore block pack /usr/share/doc -o doc.img && sidecore block mount doc.img DIR
-  sidecore block pack --untar root.tar.xz -o root.img --exclude '/var/cache'
-  sidecore block pack oci://127.0.0.1:5000/app:v1 -o oci://127.0.0.1:5000/app:fast --sign key.pem
-  cat disk.raw | sidecore block pack - -o - | ssh host 'cat > disk.img'")]
 pub(crate) struct Args {
     /// File, block device or directory to pack; `-` is standard input
     #[arg(value_name = "SRC")]

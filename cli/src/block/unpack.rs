@@ -11,10 +11,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The file appears under its name only when it is whole, with holes where the contents are zeros. A \
-damaged frame ends it, and nothing is written; `sidecore block verify` says which \
-frames are damaged.")]
 pub(crate) struct Args {
     /// Image to unpack: a file or a URL; `-` is standard input
     #[arg(value_name = "IMAGE")]

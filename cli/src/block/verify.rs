@@ -11,11 +11,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Every frame is inflated and checked against every checksum that the image has for it, and tables \
-that reading can do without against those that it goes by. Exit status: 0 all frames and tables \
-are sound, 1 some are damaged, 2 the image cannot be opened. A layer of a registry is fetched \
-once more, as a whole, and compared with its digest.")]
 pub(crate) struct Args {
     /// Image to verify: a file or a URL; `-` is standard input
     #[arg(value_name = "IMAGE")]

@@ -14,13 +14,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-TCP and UDP sockets that the program, and whatever it starts, binds or connects to an address of \
-the stack's become the stack's; all others stay the kernel's. Any address (0.0.0.0, ::) is the \
-stack's. \
-With --loopback and no stack, only the loopback is served.
-
-Exit status: the program's; 2 if it could not be started.")]
 pub(crate) struct Args {
     /// The stack's socket [default: the own user's, else /run/sidecore/net.sock]
     #[arg(long, value_name = "PATH")]

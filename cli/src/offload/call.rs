@@ -16,11 +16,6 @@ use sidecore_terminal::quantity;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Kernels: those that `sidecore offload kernels` lists; what the words of the built-in ones mean is \
-in docs/daemon.md.
-
-Exit status: 0 called, 1 the kernel failed, 2 could not run.")]
 pub(crate) struct Args {
     /// The kernel's name
     #[arg(value_name = "KERNEL")]
@@ -89,11 +84,6 @@ impl Args {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The hash of a loaded kernel is the SHA-256 of its shared object, as sha256sum prints it; that of a \
-kernel that is built in is of its name, version and build.
-
-Exit status: 0 listed, 2 could not run.")]
 pub(crate) struct KernelsArgs {
     #[command(flatten)]
     daemon: super::Running,

@@ -13,15 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Runs the program with libsidecore_z.so preloaded: large buffers are deflated on a daemon's engines \
-where one serves, else by the program itself; the output is the same. Programs that are linked \
-statically or with musl, or run as another user than who starts them, are not reached.
-
-SIDECORE_ZLIB=local in the environment looks for no daemon, SIDECORE_ZLIB=off leaves all to the \
-library beneath, SIDECORE_ZLIB_LIBRARY=FILE names the library.
-
-Exit status: the program's; 2 if it could not be started.")]
 pub(crate) struct Args {
     /// The daemon's socket [default: the own user's, else /run/sidecore/daemon.sock]
     #[arg(long, value_name = "PATH")]

@@ -13,11 +13,6 @@ use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Lengths and the model's free parameters are fitted first, unless --opt says otherwise. A line of \
-the table is a node, a column of the alignment (from 1), the most probable state, and the \
-probability of each state given the alignment (marginal, by empirical Bayes). Columns without a \
-character are left out. Exit status: 0 done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
     /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
     /// `-` is standard input, a folder has an alignment for each locus

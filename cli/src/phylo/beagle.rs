@@ -10,14 +10,6 @@ use sidecore_sys::preload::Library;
 use std::ffi::OsString;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Runs the program with libhmsbeagle.so.1 of Sidecore: MrBayes, BEAST and other programs that use \
-BEAGLE find it by that name before the system's. Nothing is installed over BEAGLE.
-
-SIDECORE_BEAGLE_LIBRARY=FILE in the environment names the library, SIDECORE_BEAGLE_ENGINES=N the \
-most cores that it uses.
-
-Exit status: the program's; 2 if it could not be started.")]
 pub(crate) struct Args {
     /// The most cores for likelihoods [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]

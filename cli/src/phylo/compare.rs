@@ -8,11 +8,6 @@ use sidecore_phylo::compare::{Distance, TreeSet, compare, compare_all};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-rf: splits that only one of the trees has (Robinson and Foulds); rf_relative: of all inner splits; \
-branch_score: root of the summed squared differences of lengths (Kuhner and Felsenstein). A file \
-of several trees alone: all pairs of these, and the means. Exit status: 0 compared, 2 a tree \
-cannot be read or the tips differ.")]
 pub(crate) struct Args {
     /// One tree, in Newick or NEXUS; alone, a file of several, which are compared with one another
     #[arg(value_name = "TREE")]

@@ -15,13 +15,6 @@ use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-gcf: the share of the decisive gene trees that have a branch; gdf1 and gdf2 those with the one or \
-the other swap of its four neighbours, gdfp all others (Minh, Hahn and Lanfear 2020). scf, sdf1, \
-sdf2: the same of sites, by parsimony over quartets of taxa; scfl and so on by the likelihood of \
-states at the neighbours (Mo and others 2022), with --likelihood. All are per cent. They are \
-added to the tree's labels after a `/`: gcf, scf, scfl. The gene trees may lack taxa of the tree, \
-and have no others. Exit status: 0 done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
     /// Tree (Newick or NEXUS) whose branches are looked at
     #[arg(long, value_name = "FILE")]

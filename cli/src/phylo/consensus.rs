@@ -8,10 +8,6 @@ use sidecore_terminal::values::named;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Labels of inner nodes are the share of the trees that have the branch, in per cent; lengths are \
-means over the trees that have it. Roots are ignored. Exit status: 0 done, 2 a tree cannot be read \
-or the tips differ.")]
 pub(crate) struct Args {
     /// File of trees, in Newick or NEXUS
     #[arg(value_name = "TREES")]

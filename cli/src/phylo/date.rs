@@ -14,14 +14,6 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "\
-A clock is fitted to the branch lengths by least squares (To and others 2016): no node is younger \
-than its descendants. A line of --dates is a name and a date; `mrca(a,b)` is an ancestor. A date \
-is a number, a day (2013-05-31), a month (2013-05), or a range: b(2012,2013), l(2012) for not \
-before, u(2013) for not after. The tree is written with durations as lengths. Its text's root is \
-the root; --outgroup roots it and removes the outgroup. rate is in substitutions a site and unit \
-of time; intervals are of 95 % of the --replicates. Exit status: 0 done, 2 something cannot be \
-read, or the dates do not give a clock.",
     group = clap::ArgGroup::new("known").required(true).args(["dates", "dates_in_names"]),
     group = clap::ArgGroup::new("of").required(true).args(["sites", "msa"])
 )]

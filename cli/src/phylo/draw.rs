@@ -11,12 +11,6 @@ use sidecore_terminal::values::named;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Labels of inner nodes are drawn as supports; with more than 80 tips as dots, too, and in letters \
-where there is room. Names keep a height that can be read: large trees make large pictures. \
-Colours are light or dark as the reader's programs are, or as the page's variables say (--ink, \
---ground, --grey, --line-1). Exit status: 0 drawn, 2 a tree cannot be read or the file not be \
-written.")]
 pub(crate) struct Args {
     /// Tree, in Newick or NEXUS
     #[arg(value_name = "TREE")]

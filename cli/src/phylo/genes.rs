@@ -24,14 +24,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-A locus is a file of the folder --msa, or a part that a file of partitions names as --model. \
-Taxa without a character in a locus are not in its tree. One seed, one result: engines, policy \
-and interruptions change nothing but the time; the same command goes on where an ended run was. \
-PREFIX.geneTrees has a tree a line, PREFIX.geneModels the models as a file of partitions, \
-PREFIX.geneTable the numbers, all in the order of the loci; .log and .ckp are written, too. Exit \
-status: 0 done, 2 something cannot be read, written or does not go together, 130 stopped by a \
-signal.")]
 pub(crate) struct Args {
     /// Folder with an alignment for each locus, or one alignment; plain or packed
     #[arg(long, value_name = "FOLDER|FILE")]

@@ -16,11 +16,6 @@ use sidecore_terminal::values::named;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Models are fitted on one fixed tree, by parsimony unless given. Those that cannot win are not \
-fitted: special cases of a model whose likelihood is too low already; protein matrices that \
-are far behind with all else as fitted for another; more free rates than gain. Exit status: 0 \
-done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
     /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
     /// `-` is standard input, a folder has an alignment for each locus

@@ -16,12 +16,6 @@ use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The alignment has the tree's taxa and the sequences to be placed, all aligned. Lengths and the \
-model's free parameters are fitted to the tree's taxa first, unless --opt says otherwise. The \
-result is jplace (Matsen and others 2012), which gappa, guppy and iTOL read: for each sequence the \
-branches, their log-likelihoods, likelihood weight ratios, and where on the branch. Exit status: 0 \
-done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
     /// Alignment of the tree's taxa and of the sequences to be placed; plain or packed
     #[arg(long, value_name = "FILE")]

@@ -31,13 +31,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-One seed, one result: engines, policy and interruptions change nothing but the time. A run that \
-was ended by a signal, or killed, goes on where it was when the same command is given again; more \
-starts or bootstraps may be asked for then. PREFIX.bestTree, .bestTreeCollapsed, .bestModel, \
-.mlTrees, .startTrees, .bootstraps, .support, .supportTBE, .supportSHaLRT, .supportABayes, \
-.supportLBP, .supportUFBoot, .supportAll, .log and .ckp are written. Exit status: 0 done, 2 \
-something cannot be read, written or does not go together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,

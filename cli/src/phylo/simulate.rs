@@ -13,9 +13,6 @@ use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The same arguments make the same alignment on every machine. Parameters without a value in braces \
-are at their start: rates and frequencies equal, shape 1. Exit status: 0 written, 2 could not.")]
 #[command(group(clap::ArgGroup::new("along").required(true).args(["tree", "taxa"])))]
 pub(crate) struct Args {
     /// Tree in Newick to evolve along

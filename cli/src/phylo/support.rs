@@ -13,16 +13,6 @@ use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-fbp: the share of the replicates that have a branch's split, in per cent (Felsenstein). tbe: 1 \
-minus the mean share of taxa to be moved until they have it, from 0 to 1 (Lemoine and others). \
-sh-alrt: how much better a branch is than both of its alternatives, in per cent (Guindon and \
-others). abayes: a branch's probability, from 0 to 1, where both alternatives are as likely \
-before (Anisimova and others). lbp: the share of --replicates in which the branch is the best of \
-the three, in per cent. ufboot: the share of --replicates that choose a tree with the branch, \
-among those that a search from this tree meets (Minh and others). These are of --msa and \
---model. All are written as labels of inner nodes. Exit status: 0 done, 2 a tree cannot be read \
-or the tips differ.")]
 pub(crate) struct Args {
     /// Tree (Newick or NEXUS) whose branches are to be supported
     #[arg(long, value_name = "FILE")]

@@ -12,12 +12,6 @@ use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The model's free parameters are fitted on the best tree, lengths on each tree; then the sites' \
-log-likelihoods are resampled. bp-RELL: share of the replicates in which a tree is the best; p-KH, \
-p-SH, p-WKH, p-WSH: tests of Kishino and Hasegawa and of Shimodaira and Hasegawa, plain and \
-weighted; c-ELW: expected likelihood weight; p-AU: approximately unbiased test. A p-value below \
-0.05 excludes its tree. Exit status: 0 done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
     /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
     /// `-` is standard input, a folder has an alignment for each locus

@@ -11,7 +11,8 @@ use std::io;
 use std::path::Path;
 
 /// Text of pages beyond the help. A line of the text is `EXAMPLE command | what it does | command
-/// line`, or `FILE` or `ENV` and `commands | name | what it is`.
+/// line`, or `FILE` or `ENV` and `commands | name | what it is`. A line `NOTES command` begins the
+/// notes behind the options of a command's help, which end with the next such line.
 #[derive(Debug, Clone, Copy)]
 pub struct Pages {
     /// The lines.
@@ -30,6 +31,32 @@ impl Pages {
         // Passes options that all commands share down to each of them.
         program.build();
         page(&program, "", self, directory)
+    }
+
+    /// The program with the notes of each command in its help.
+    #[must_use]
+    pub fn noted(&self, program: Command) -> Command {
+        self.noted_below(program, "")
+    }
+
+    /// `command`, of these words behind `sidecore`, and the commands below it with their notes.
+    fn noted_below(&self, command: Command, words: &str) -> Command {
+        let name = if words.is_empty() { "sidecore" } else { words };
+        let command = match self.notes().find(|(of, _)| *of == name) {
+            Some((_, notes)) => command.after_help(notes),
+            None => command,
+        };
+        command.mut_subcommands(|inner| {
+            let words = format!("{words} {}", inner.get_name());
+            self.noted_below(inner, words.trim())
+        })
+    }
+
+    /// Commands with their notes.
+    pub fn notes(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let blocks = self.text.split("\nNOTES ").skip(1);
+        let blocks = blocks.filter_map(|block| block.split_once('\n'));
+        blocks.map(|(command, notes)| (command, notes.trim_end()))
     }
 
     /// Fields of the lines of one kind.
