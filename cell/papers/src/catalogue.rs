@@ -35,13 +35,13 @@ pub struct Catalogue {
     /// The commands, in the order in which they run.
     pub parts: Vec<Part>,
     /// The rows that the page begins with, in its order.
-    pub headlines: Vec<Headline>,
+    pub(crate) headlines: Vec<Headline>,
 }
 
 /// A row of the summary at the top of the page.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Headline {
+pub(crate) struct Headline {
     /// Key of the row it repeats: see [`Row::key`](crate::answer::Row::key).
     pub row: String,
     /// The measured quantity, for a reader that has not seen the figure yet.
@@ -152,13 +152,13 @@ pub struct FigureAnswer {
     /// Curves to draw.
     pub curves: Vec<Curves>,
     /// Rules of single series, by name.
-    pub series: BTreeMap<String, SeriesAnswer>,
+    pub(crate) series: BTreeMap<String, SeriesAnswer>,
 }
 
 /// Rules that answer one series.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct SeriesAnswer {
+pub(crate) struct SeriesAnswer {
     /// The model's answer.
     pub model: Option<Rule>,
     /// This machine's answer.

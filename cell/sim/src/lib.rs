@@ -45,7 +45,7 @@ mod text;
 pub mod uio;
 
 pub use constants::{Constant, constants};
-pub use machine::{CellError, Contention, Engines, Host, Loop, Machine, Task};
+pub use machine::{CellError, Engines, Host, Loop, Machine, Task};
 pub use model::{Options, Outcome, simulate};
 
 /// The README's example: it compiles and runs.

@@ -266,7 +266,7 @@ impl Loop {
 
 /// The rival explanation of Table 1: no cold resumes, but host work that grows with live tasks.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Contention {
+pub(crate) struct Contention {
     /// Factor by which work takes longer while another thread of the same core is busy.
     pub smt_factor: f64,
     /// A switch, in microseconds.

@@ -67,7 +67,7 @@ pub struct Costs {
 
 /// Number of times that a cost is paid in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Paid {
+pub(crate) enum Paid {
     /// Once a request.
     Once,
     /// Once for each block, or each round.
@@ -77,7 +77,7 @@ pub enum Paid {
 impl Costs {
     /// The time for a request of `blocks` blocks on `engines` SPEs.
     #[must_use]
-    pub fn request(&self, blocks: u32, engines: u32, request: Paid, setup: Paid) -> f64 {
+    pub(crate) fn request(&self, blocks: u32, engines: u32, request: Paid, setup: Paid) -> f64 {
         // A last round that is not full takes as long as a full one.
         let rounds = f64::from(blocks.div_ceil(engines.max(1)));
         let requests = match request {

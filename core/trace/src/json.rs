@@ -9,7 +9,6 @@
 use crate::name::Name;
 use crate::recorder::FIBER;
 use crate::registry::{Moment, Registry, ThreadRecords};
-use crate::summary::VISIT;
 use crate::timeline::{Event, How, LANES, Title, Tracks, What};
 use serde_json::json;
 use sidecore_bare::width::ToUsize;
@@ -288,3 +287,5 @@ impl<W: Write> Page<'_, W> {
 const LANES_FIRST: i64 = 1_000_000;
 /// A recording too short to measure a cycle by.
 const SHORT_NS: u64 = 20_000_000;
+/// The category of spans that only say in which lane their thread is.
+pub(crate) const VISIT: &str = "visit";

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Reasons why there is no recording, or no file of it.
+/// Reasons why there is no recording, or no file of it, or none that can be summed up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -51,6 +51,30 @@ pub enum TraceError {
     /// Something else is recorded.
     #[error("this process records trace events already")]
     Twice,
+    /// A file of them cannot be read.
+    #[error("it cannot be read: {0}")]
+    Read(#[from] io::Error),
+    /// It is longer than any recording.
+    #[error("it has more than {bytes_max} bytes, as no recording of Sidecore has")]
+    TooLong {
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// It is not JSON, or has other contents.
+    #[error(
+        "it is not what --trace-events writes: {0}; a file that is being copied may not be whole"
+    )]
+    Json(#[from] serde_json::Error),
+    /// An event cannot stand where it does.
+    #[error("event {event} on track {track}: {reason}")]
+    Event {
+        /// Its place in the file, from 0.
+        event: u64,
+        /// The number of its track.
+        track: u64,
+        /// The flaw.
+        reason: &'static str,
+    },
 }
 
 /// A file that was written.

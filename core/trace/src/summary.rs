@@ -5,37 +5,12 @@
 //! Must stay true: any file is an error or a summary, within [`FILE_BYTES_MAX`]. Every span has a
 //! beginning and an end on its track, in the order of time, or the file is refused.
 
+use crate::TraceError;
+use crate::json::VISIT;
 use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToU64;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
-
-/// A file that is no sound recording.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SummaryError {
-    /// It cannot be read.
-    #[error("it cannot be read: {0}")]
-    Io(#[from] std::io::Error),
-    /// It is longer than any recording.
-    #[error("it has more than {FILE_BYTES_MAX} bytes, as no recording of Sidecore has")]
-    TooLong,
-    /// It is not JSON, or has other contents.
-    #[error(
-        "it is not what --trace-events writes: {0}; a file that is being copied may not be whole"
-    )]
-    Json(#[from] serde_json::Error),
-    /// An event cannot stand where it does.
-    #[error("event {event} on track {track}: {reason}")]
-    Event {
-        /// Its place in the file, from 0.
-        event: u64,
-        /// The number of its track.
-        track: u64,
-        /// The flaw.
-        reason: &'static str,
-    },
-}
 
 /// A recording in figures. Times are milliseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -50,19 +25,18 @@ pub struct Summary {
     /// Records that were overwritten before the file was written.
     pub events_lost: u64,
     /// Engines and threads.
-    pub tracks: Vec<TrackSummary>,
+    pub(crate) tracks: Vec<TrackSummary>,
     /// Spans of each name, the greatest total first.
-    pub names: Vec<NameSummary>,
+    pub(crate) names: Vec<NameSummary>,
     /// The longest spans, the longest first.
-    pub longest: Vec<LongSpan>,
+    pub(crate) longest: Vec<LongSpan>,
     /// Times from one span to another that it caused, by the flow's name.
-    pub waits: Vec<WaitSummary>,
+    pub(crate) waits: Vec<WaitSummary>,
 }
 
 /// One track.
 #[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct TrackSummary {
+pub(crate) struct TrackSummary {
     /// The engine or the thread.
     pub name: String,
     /// Spans that began.
@@ -77,8 +51,7 @@ pub struct TrackSummary {
 
 /// All spans of one name.
 #[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct NameSummary {
+pub(crate) struct NameSummary {
     /// Its name.
     pub name: String,
     /// Number that ended.
@@ -93,8 +66,7 @@ pub struct NameSummary {
 
 /// One span.
 #[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct LongSpan {
+pub(crate) struct LongSpan {
     /// Its name.
     pub name: String,
     /// Its arguments: `frame 12, stored_bytes 300`.
@@ -111,8 +83,7 @@ pub struct LongSpan {
 
 /// All flows of one name.
 #[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct WaitSummary {
+pub(crate) struct WaitSummary {
     /// Its name.
     pub name: String,
     /// Number that arrived.
@@ -172,20 +143,22 @@ impl Summary {
     /// Reads a file that `--trace-events` wrote.
     ///
     /// # Errors
-    /// [`SummaryError`].
-    pub fn read(file: impl Read) -> Result<Self, SummaryError> {
+    /// [`TraceError`].
+    pub fn read(file: impl Read) -> Result<Self, TraceError> {
         let mut text = Vec::new();
         // One byte more than is allowed, so that a longer file is noticed.
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
         if text.len().to_u64() > FILE_BYTES_MAX {
-            return Err(SummaryError::TooLong);
+            return Err(TraceError::TooLong {
+                bytes_max: FILE_BYTES_MAX,
+            });
         }
         let file: File = serde_json::from_slice(&text)?;
         // The events own their texts, so the file's is not kept next to them.
         drop(text);
         let mut reading = Reading::default();
         for (place, event) in file.events.iter().enumerate() {
-            reading.take(event).map_err(|reason| SummaryError::Event {
+            reading.take(event).map_err(|reason| TraceError::Event {
                 event: place.to_u64(),
                 track: event.tid,
                 reason,
@@ -307,10 +280,10 @@ impl<'e> Reading<'e> {
         }
     }
 
-    fn finish(self, events_lost: u64) -> Result<Summary, SummaryError> {
+    fn finish(self, events_lost: u64) -> Result<Summary, TraceError> {
         for (&track, state) in &self.tracks {
             if !state.open.is_empty() {
-                return Err(SummaryError::Event {
+                return Err(TraceError::Event {
                     event: self.events,
                     track,
                     reason: "a span has no end",
@@ -432,8 +405,6 @@ fn ms(ns: u64) -> f64 {
 
 /// The category of spans in which a thread only waits.
 pub const IDLE: &str = "idle";
-/// The category of spans that only say in which lane their thread is.
-pub(crate) const VISIT: &str = "visit";
 /// Spans in a summary's list.
 const LONGEST: usize = 10;
 /// Longest file that is read: four times the longest that is written in practice.

@@ -42,7 +42,7 @@ mod observed;
 mod record;
 mod serve;
 
-pub use listen::{Address, AddressError, UiError};
+pub use listen::{Address, UiError};
 
 use guard::Token;
 use listen::Listener;

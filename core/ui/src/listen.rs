@@ -25,25 +25,10 @@ impl Default for Address {
     }
 }
 
-/// A text that is no [`Address`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AddressError {
-    /// Neither form.
-    #[error("`{0}` is neither unix:PATH nor 127.0.0.1:PORT")]
-    Form(String),
-    /// An address that other machines reach.
-    #[error(
-        "{0} is not on the loopback; listen on 127.0.0.1 and reach it from elsewhere by \
-         `ssh -L PORT:127.0.0.1:PORT HOST`"
-    )]
-    Reachable(SocketAddr),
-}
-
 impl FromStr for Address {
-    type Err = AddressError;
+    type Err = UiError;
 
-    fn from_str(text: &str) -> Result<Self, AddressError> {
+    fn from_str(text: &str) -> Result<Self, UiError> {
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Self::Socket(path.into()));
         }
@@ -53,20 +38,29 @@ impl FromStr for Address {
             .map(|port| format!("127.0.0.1:{port}"));
         let address: SocketAddr = match named.as_deref().unwrap_or(text).parse() {
             Ok(address) => address,
-            Err(_) => return Err(AddressError::Form(text.to_owned())),
+            Err(_) => return Err(UiError::Form(text.to_owned())),
         };
         match address.ip() {
             IpAddr::V4(ip) if ip.is_loopback() => Ok(Self::Loopback(address)),
             IpAddr::V6(ip) if ip.is_loopback() => Ok(Self::Loopback(address)),
-            _ => Err(AddressError::Reachable(address)),
+            _ => Err(UiError::Reachable(address)),
         }
     }
 }
 
-/// The page cannot be served there.
+/// Reasons why there is no page, or no [`Address`] of one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UiError {
+    /// A text that has neither form of an address.
+    #[error("`{0}` is neither unix:PATH nor 127.0.0.1:PORT")]
+    Form(String),
+    /// An address that other machines reach.
+    #[error(
+        "{0} is not on the loopback; listen on 127.0.0.1 and reach it from elsewhere by \
+         `ssh -L PORT:127.0.0.1:PORT HOST`"
+    )]
+    Reachable(SocketAddr),
     /// The port cannot be taken.
     #[error("cannot listen on {address}: {source}; port 0 is a free one")]
     Port {
@@ -146,7 +140,10 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             }
         }
-        assert_eq!("unix:/a b".parse(), Ok(Address::Socket("/a b".into())));
+        assert_eq!(
+            "unix:/a b".parse::<Address>().unwrap(),
+            Address::Socket("/a b".into())
+        );
         for text in [
             "0.0.0.0:80",
             "[::]:80",
@@ -154,7 +151,7 @@ mod tests {
             "[::ffff:127.0.0.1]:80",
         ] {
             let refused = text.parse::<Address>().unwrap_err();
-            assert!(matches!(refused, AddressError::Reachable(_)), "{text}");
+            assert!(matches!(refused, UiError::Reachable(_)), "{text}");
         }
         for text in [
             "",
@@ -166,7 +163,7 @@ mod tests {
             "localhost:x",
         ] {
             let refused = text.parse::<Address>().unwrap_err();
-            assert!(matches!(refused, AddressError::Form(_)), "{text}");
+            assert!(matches!(refused, UiError::Form(_)), "{text}");
         }
     }
 }

@@ -10,11 +10,11 @@
 //! a read fails exactly this read. The file changes through the kernel alone, so the kernel may
 //! keep everything that it has read.
 //!
-//! The file is normally in a mount without a path ([`MountPoint::Hidden`]). `fsmount(2)` returns a
+//! The file is normally in a mount without a path (`MountPoint::Hidden`). `fsmount(2)` returns a
 //! descriptor of a detached mount. The file is opened through it and passed to erofs or to a loop
 //! device; only their reference then keeps the FUSE file system, and with it the server, alive. So
 //! a crash leaves nothing behind, no other mount namespace can copy the mount, and the server ends
-//! when its last user is gone, for whatever reason. [`MountPoint::At`] is for users without root,
+//! when its last user is gone, for whatever reason. `MountPoint::At` is for users without root,
 //! through `fusermount3`.
 //!
 //! After an administrator has set `fuse.enable_uring` (Linux 6.14), requests come by queues over
@@ -204,7 +204,7 @@ impl FuseOptions {
 
 /// Mount point of the FUSE file system.
 #[derive(Debug, Clone, Copy)]
-pub enum MountPoint<'a> {
+pub(crate) enum MountPoint<'a> {
     /// Nowhere: only descriptors lead to it. Needs root.
     Hidden,
     /// On a directory; through `fusermount3` where the caller is not root.
@@ -266,7 +266,7 @@ impl FuseServer {
     ///
     /// # Errors
     /// [`FuseError`]; nothing is left mounted then.
-    pub fn start(
+    pub(crate) fn start(
         source: Arc<dyn BlockSource>,
         options: &FuseOptions,
         place: MountPoint<'_>,
@@ -282,9 +282,10 @@ impl FuseServer {
         Self::start_fs(image, writable, options, place, beside, on_end)
     }
 
-    /// As [`Self::start`], with the files inside an image instead of one file. A mount by root is
-    /// visible to all users, each of whom may read what modes and owners allow. A mount by another
-    /// user is visible to that user only, and shows that user all files.
+    /// Mounts the files inside an image and starts serving; when this returns, they can be opened.
+    /// A mount by root is visible to all users, each of whom may read what modes and owners allow.
+    /// A mount by another user is visible to that user only, and shows that user all files.
+    /// `on_end` runs on a thread of the session after the file system is gone.
     ///
     /// # Errors
     /// [`FuseError`]; nothing is left mounted then.
@@ -303,7 +304,7 @@ impl FuseServer {
         Self::start_fs(files, false, options, place, beside, on_end)
     }
 
-    /// As [`Self::start`], with the layers of container images, for root alone.
+    /// As [`Self::start_tree`], with the layers of container images, for root alone.
     ///
     /// # Errors
     /// [`FuseError`]; nothing is left mounted then.

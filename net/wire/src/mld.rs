@@ -25,7 +25,7 @@ use zerocopy::{Immutable, IntoBytes, Unaligned};
 /// ICMPv6 type of a query, of both versions.
 pub const QUERY: u8 = 130;
 /// ICMPv6 type of a report of version 2.
-pub const REPORT: u8 = 143;
+const REPORT: u8 = 143;
 /// Bytes of a [`report`]: options, header, one record.
 pub(crate) const REPORT_BYTES: usize = OPTION_BYTES + HEADER_BYTES + RECORD_BYTES;
 /// `ff02::16`: all MLDv2 routers, the destination of reports.

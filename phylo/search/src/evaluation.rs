@@ -162,7 +162,7 @@ pub struct SitePosterior {
 ///
 /// # Errors
 /// [`LikelihoodError`].
-pub fn posteriors_of(
+pub(crate) fn posteriors_of(
     parts: Vec<(Tree, PartOptions)>,
     runner: impl Runner + Copy,
 ) -> Result<Vec<SitePosterior>, LikelihoodError> {

@@ -43,6 +43,51 @@ pub enum CompareError {
     },
 }
 
+/// Errors that keep the trees of a set from being compared, or from having a consensus.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// No trees.
+    #[error("a consensus of no trees: at least one is needed")]
+    Empty,
+    /// Too few trees for a pair.
+    #[error("{trees} trees: two at least are compared with one another")]
+    Few {
+        /// The number.
+        trees: usize,
+    },
+    /// A tree of other taxa than the first's, or of too few.
+    #[error("tree {number}: {source}")]
+    Tree {
+        /// Its number, from 1.
+        number: usize,
+        /// The reason.
+        source: CompareError,
+    },
+    /// The splits and distances need more memory than is allowed.
+    #[error(
+        "the branches of {number} trees and the distances of all take more than {mib} MiB of \
+         memory, which is what is allowed: give --memory to allow more"
+    )]
+    Memory {
+        /// Trees up to the one that is too many.
+        number: usize,
+        /// The limit.
+        mib: u64,
+    },
+    /// The trees' splits need more memory than is allowed.
+    #[error(
+        "up to tree {number} the branches' sets of taxa take more than {mib} MiB of memory, which \
+         is what is allowed: give --memory to allow more"
+    )]
+    Splits {
+        /// The tree's number, from 1.
+        number: usize,
+        /// The limit.
+        mib: u64,
+    },
+}
+
 /// The taxa of a set of trees: a number for each label.
 #[derive(Debug, Clone)]
 pub struct Taxa(HashMap<String, usize>);

@@ -7,7 +7,7 @@
 //! Must stay true: places that no state has are 0 in matrices, hence in every result.
 
 /// Eight floats: what one AVX register holds.
-pub type Octet = [f32; 8];
+pub(crate) type Octet = [f32; 8];
 
 /// Dimensions of one class's entries: any number of states and of rates, at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use crate::kernel::Derivatives;
 use crate::runner::Runner;
 use crate::tree::{EdgeId, Walk};
 
-pub use crate::tree::{LENGTH_MAX, LENGTH_MIN};
+pub(crate) use crate::tree::LENGTH_MAX;
+pub use crate::tree::LENGTH_MIN;
 
 impl<R: Runner> Likelihood<R> {
     /// Sets one branch to its best length, the others fixed, and returns it. Blocks. Where lengths

@@ -14,7 +14,7 @@ use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned};
 use crate::tree::Tree;
 
 impl<R: Runner> Likelihood<R> {
-    /// Sets a branch's length, clamped to [`LENGTH_MIN`]..=[`LENGTH_MAX`].
+    /// Sets a branch's length, clamped to [`LENGTH_MIN`]..=`LENGTH_MAX`.
     pub fn set_length(&mut self, edge: EdgeId, length: f64) {
         let length = length.clamp(LENGTH_MIN, LENGTH_MAX);
         if length == self.tree.length(edge) {

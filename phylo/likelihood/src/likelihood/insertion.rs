@@ -201,7 +201,7 @@ impl<R: Runner> Likelihood<R> {
         pruned.edges[0]
     }
 
-    /// Takes another tree of the same taxa, its lengths clamped to [`LENGTH_MIN`]..=[`LENGTH_MAX`].
+    /// Takes another tree of the same taxa, its lengths clamped to [`LENGTH_MIN`]..=`LENGTH_MAX`.
     /// CLVs of unchanged subtrees stay valid.
     ///
     /// # Panics

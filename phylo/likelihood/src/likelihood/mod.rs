@@ -34,7 +34,8 @@ mod sums;
 mod unlinked;
 mod validity;
 
-pub use branches::{LENGTH_MAX, LENGTH_MIN};
+pub(crate) use branches::LENGTH_MAX;
+pub use branches::LENGTH_MIN;
 pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 pub use posteriors::Posteriors;
@@ -158,7 +159,7 @@ impl<R: Runner> Likelihood<R> {
         Self::partitioned(tree, vec![part], runner, options)
     }
 
-    /// For several partitions. Lengths outside [`LENGTH_MIN`]..=[`LENGTH_MAX`] are clamped, as
+    /// For several partitions. Lengths outside [`LENGTH_MIN`]..=`LENGTH_MAX` are clamped, as
     /// RAxML does. If any partition's model has `+B`, the lengths of all partitions are scaled;
     /// else they are linked.
     ///

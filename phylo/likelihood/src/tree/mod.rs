@@ -442,7 +442,7 @@ fn short(label: &str) -> String {
 /// The shortest branch, in expected substitutions a site: RAxML-NG's and IQ-TREE's.
 pub const LENGTH_MIN: f64 = 1e-6;
 /// The longest branch.
-pub const LENGTH_MAX: f64 = 100.0;
+pub(crate) const LENGTH_MAX: f64 = 100.0;
 /// The length of a branch that has none in its file: RAxML's.
 pub const LENGTH_DEFAULT: f64 = 0.1;
 

@@ -31,7 +31,7 @@
 
 mod sequences;
 
-pub use sequences::{AncestralSequence, AncestralSequences, ancestors_bytes};
+pub use sequences::{AncestralSequences, ancestors_bytes};
 
 use crate::model::{Model, Process};
 use crate::msa::Patterns;

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 /// An inner node's most probable sequence.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct AncestralSequence {
+pub(crate) struct AncestralSequence {
     /// The node's name.
     pub name: String,
     /// A character for each column of the alignment; `-` where no taxon has one.
@@ -31,7 +31,7 @@ pub struct AncestralSequences {
     /// The tree with the inner nodes' names, in Newick.
     pub tree: String,
     /// One a node.
-    pub nodes: Vec<AncestralSequence>,
+    pub(crate) nodes: Vec<AncestralSequence>,
 }
 
 impl AncestralSequences {

@@ -23,37 +23,9 @@
 
 use crate::newick::Newick;
 use crate::rooting::as_text;
-use crate::splits::{self, CompareError, Split, Taxa};
+use crate::splits::{self, SetError, Split, Taxa};
 use sidecore_bare::width::ToU64;
 use std::collections::HashMap;
-
-/// Errors that keep a consensus from being made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConsensusError {
-    /// No trees.
-    #[error("a consensus of no trees: at least one is needed")]
-    Empty,
-    /// A tree of other taxa than the first's, or of too few.
-    #[error("tree {number}: {source}")]
-    Tree {
-        /// Its number, from 1.
-        number: usize,
-        /// The reason.
-        source: CompareError,
-    },
-    /// The trees' splits need more memory than is allowed.
-    #[error(
-        "up to tree {number} the branches' sets of taxa take more than {mib} MiB of memory, which \
-         is what is allowed: give --memory to allow more"
-    )]
-    Memory {
-        /// The tree's number, from 1.
-        number: usize,
-        /// The limit.
-        mib: u64,
-    },
-}
 
 /// Least share of the trees that have a split of the consensus.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -100,34 +72,34 @@ struct Count {
 /// Time and memory: in proportion to the taxa times the distinct splits.
 ///
 /// # Errors
-/// [`ConsensusError`].
-pub fn consensus(trees: &[Newick], rule: Rule) -> Result<Consensus, ConsensusError> {
+/// [`SetError`].
+pub fn consensus(trees: &[Newick], rule: Rule) -> Result<Consensus, SetError> {
     consensus_within(trees, rule, u64::MAX)
 }
 
 /// As [`consensus`], with at most about `bytes_max` bytes of memory for the trees' splits.
 ///
 /// # Errors
-/// [`ConsensusError`].
+/// [`SetError`].
 pub fn consensus_within(
     trees: &[Newick],
     rule: Rule,
     bytes_max: u64,
-) -> Result<Consensus, ConsensusError> {
-    let first = trees.first().ok_or(ConsensusError::Empty)?;
-    let taxa = Taxa::of(first).map_err(|source| ConsensusError::Tree { number: 1, source })?;
+) -> Result<Consensus, SetError> {
+    let first = trees.first().ok_or(SetError::Empty)?;
+    let taxa = Taxa::of(first).map_err(|source| SetError::Tree { number: 1, source })?;
     let mut counts = HashMap::new();
     let split_bytes = (taxa.len().div_ceil(64) * 8 + SPLIT_BYTES).to_u64();
     for (at, tree) in trees.iter().enumerate() {
         // The splits so far, and twice the tree's own.
         let splits = (counts.len() + 2 * tree.nodes().len()).to_u64();
         if splits.saturating_mul(split_bytes) > bytes_max {
-            return Err(ConsensusError::Memory {
+            return Err(SetError::Splits {
                 number: at + 1,
                 mib: bytes_max >> 20,
             });
         }
-        taxa.check(tree).map_err(|source| ConsensusError::Tree {
+        taxa.check(tree).map_err(|source| SetError::Tree {
             number: at + 1,
             source,
         })?;
@@ -401,10 +373,7 @@ mod tests {
 
     #[test]
     fn other_taxa_are_refused() {
-        assert_eq!(
-            consensus(&[], Rule::Strict).unwrap_err(),
-            ConsensusError::Empty
-        );
+        assert_eq!(consensus(&[], Rule::Strict).unwrap_err(), SetError::Empty);
         let error = consensus(&trees("(a,b,(c,d)); (a,b,(c,x));"), Rule::Strict).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -35,22 +35,11 @@ use sidecore_bare::width::ToU64;
 use state::{Close, Exact};
 use std::ops::ControlFlow;
 
-/// Radius of SPR moves in fast rounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Radius {
-    /// Increased as long as it gains.
-    Auto,
-    /// This number of nodes.
-    Fixed(u32),
-}
-
 /// Options of a search.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// A round that gains less log-likelihood ends the search.
     pub epsilon: f64,
-    /// Radius of SPR moves in fast rounds.
-    pub radius: Radius,
     /// A walk stops where an insertion loses much more than the last round's mean loss; with a
     /// larger factor it continues longer, and the search takes more time.
     pub cutoff: f64,
@@ -72,7 +61,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             epsilon: 0.1,
-            radius: Radius::Auto,
             cutoff: 1.0,
             fast_only: false,
             perturbations: PERTURBATIONS,
@@ -353,10 +341,9 @@ impl<'a, R: Runner> Search<'a, R> {
             let lnl = state.lnl.0;
             state.set_cutoff(self.options.cutoff * NARROW, lnl, self.near.unwrap_or(0.0));
         }
-        state.radius = match (phase, self.options.radius) {
-            (Phase::Slow | Phase::Perturb, _) => SLOW_RADIUS,
-            (_, Radius::Fixed(radius)) => radius,
-            (_, Radius::Auto) => FAST_RADIUS,
+        state.radius = match phase {
+            Phase::Slow | Phase::Perturb => SLOW_RADIUS,
+            _ => FAST_RADIUS,
         };
     }
 

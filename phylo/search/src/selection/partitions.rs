@@ -72,7 +72,7 @@ pub struct Part {
 
 /// Parts that share one model.
 #[derive(Debug, Clone)]
-pub struct Subset {
+pub(crate) struct Subset {
     /// Numbers of the parts.
     pub parts: Vec<usize>,
     /// Its columns, from 0: in ascending order, or of codons three by three.
@@ -85,7 +85,7 @@ pub struct Subset {
 #[derive(Debug, Clone)]
 pub struct Scheme {
     /// In the order of their first parts.
-    pub subsets: Vec<Subset>,
+    pub(crate) subsets: Vec<Subset>,
     /// The whole's log-likelihood on the tree.
     pub lnl: f64,
     /// Free parameters: the models', a factor for each subset but one, the branches.
@@ -178,12 +178,12 @@ pub struct SchemeSummary {
     /// As [`Scheme::score_before`].
     pub score_before: f64,
     /// The subsets, in order.
-    pub subsets: Vec<SubsetSummary>,
+    pub(crate) subsets: Vec<SubsetSummary>,
 }
 
 /// A subset in figures.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct SubsetSummary {
+pub(crate) struct SubsetSummary {
     /// The names of its parts.
     pub name: String,
     /// Number of columns.
