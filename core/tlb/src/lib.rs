@@ -6,7 +6,7 @@
 //! - [`report`]: the results; [`markdown`], [`terminal`], [`picture`]: the same, for `docs/results`
 //!   and for people; [`access`]: the paths to memory and the kinds of pages in it.
 //! - [`cpuid`]: the processor's own description of its levels, decoded; nothing measured uses it.
-//! - The pure core: [`curve`], [`detect`] (from a curve to levels), [`sets`] (from knees against
+//! - The pure core: [`curve`], [`detect`] (from a curve to levels), `sets` (from knees against
 //!   strides to sets and ways), `chain` (the places of a chase's nodes).
 //!
 //! Must stay true: the machine's settings are as they were when a run has ended, however it ended;
@@ -21,7 +21,7 @@ pub mod markdown;
 mod measure;
 pub mod picture;
 pub mod report;
-pub mod sets;
+mod sets;
 pub mod terminal;
 
 pub use measure::{Config, TlbError, run};

@@ -5,21 +5,13 @@
 //! one set is left, whose ways remain. A level without sets shows no change.
 //! Must stay true: nothing is reported that the knees do not show. Pure. Source: notes in
 //! docs/tlb.md.
-//!
-//! ```
-//! use sidecore_tlb::sets::{Indexing, indexing};
-//!
-//! // 64 entries, whatever the stride between the pages: any entry serves any page.
-//! let knees: Vec<(usize, f64)> = (1..10).map(|log| (1 << log, 64.0)).collect();
-//! assert_eq!(indexing(64.0, &knees), Some((Indexing::Full, 64.0)));
-//! ```
 
 use serde::Serialize;
 
 /// Indexing of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Indexing {
+pub(crate) enum Indexing {
     /// Any entry serves any page.
     Full,
     /// The low bits of the page's number choose the set.
@@ -42,7 +34,7 @@ pub enum Indexing {
 /// the more entries do others put between two visits of a page. `None` where the knees are too few,
 /// or show neither.
 #[must_use]
-pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
+pub(crate) fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
     // Narrow strides cannot tell many sets from none.
     let widest = knees.iter().max_by_key(|&&(stride, _)| stride)?;
     if knees.len() < KNEES_MIN || widest.0 < STRIDE_MIN {

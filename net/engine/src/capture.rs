@@ -9,7 +9,7 @@
 
 pub(crate) mod filter;
 
-pub use filter::{Filter, FilterError};
+pub use filter::Filter;
 pub(crate) use filter::{is_within, parse_prefix};
 
 use crate::sock::client::siblings;
@@ -59,9 +59,16 @@ pub struct CaptureSummary {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// The filter.
-    #[error(transparent)]
-    Filter(#[from] FilterError),
+    /// An expression that is no filter.
+    #[error(
+        "filter: {reason}; write `host ADDRESS`, `net PREFIX/BITS`, `port N`, `portrange A-B` (each \
+         after `src` or `dst`, too), `proto N`, `tcp`, `udp`, `icmp`, `icmp6`, `arp`, `ip`, `ip6` \
+         (each before one of these, too), with `and`, `or`, `not` and parentheses between them"
+    )]
+    Filter {
+        /// The fault, and its word.
+        reason: String,
+    },
     /// The engine.
     #[error(transparent)]
     Sock(#[from] SockError),

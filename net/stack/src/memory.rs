@@ -1,11 +1,11 @@
 //! The memory of a stack, which its caller provides.
 //!
 //! Why here: the stack makes no system calls. The caller decides on huge pages, locked pages and
-//! their sizes; `Heap` is the simple choice.
+//! their sizes.
 //!
 //! ```
 //! use sidecore_bare::Memory;
-//! use sidecore_net_stack::memory::{Heap, MemoryError, MemorySource, Use};
+//! use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
 //!
 //! /// The heap, up to a limit.
 //! #[derive(Debug)]
@@ -14,13 +14,13 @@
 //! }
 //!
 //! impl MemorySource for Limited {
-//!     fn provide(&mut self, bytes: usize, purpose: Use) -> Result<Memory, MemoryError> {
+//!     fn provide(&mut self, bytes: usize, _purpose: Use) -> Result<Memory, MemoryError> {
 //!         let refused = || MemoryError {
 //!             bytes,
 //!             reason: "the limit is reached".to_owned(),
 //!         };
 //!         self.left_bytes = self.left_bytes.checked_sub(bytes).ok_or_else(refused)?;
-//!         Heap.provide(bytes, purpose)
+//!         Memory::zeroed(bytes).ok_or_else(refused)
 //!     }
 //! }
 //!
@@ -63,7 +63,7 @@ pub struct MemoryError {
 
 /// Memory of the process's allocator.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Heap;
+pub(crate) struct Heap;
 
 impl MemorySource for Heap {
     fn provide(&mut self, bytes: usize, _purpose: Use) -> Result<Memory, MemoryError> {

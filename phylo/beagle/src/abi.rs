@@ -166,12 +166,12 @@ pub struct Resource {
     pub required_flags: c_long,
 }
 
-/// All resources.
+/// All resources, or all with a measurement each.
 #[derive(Debug)]
 #[repr(C)]
-pub struct ResourceList {
+pub struct List<T> {
     /// The first of them.
-    pub list: *const Resource,
+    pub list: *const T,
     /// Number of them.
     pub length: c_int,
 }
@@ -200,14 +200,4 @@ pub struct BenchmarkedResource {
     pub benchmark_result: c_double,
     /// Speed relative to the first resource.
     pub performance_ratio: c_double,
-}
-
-/// All resources with measurements.
-#[derive(Debug)]
-#[repr(C)]
-pub struct BenchmarkedResourceList {
-    /// The first of them.
-    pub list: *const BenchmarkedResource,
-    /// Number of them.
-    pub length: c_int,
 }

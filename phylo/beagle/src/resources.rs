@@ -1,8 +1,6 @@
 //! The one resource: this machine's cores, and what it can do.
 
-use crate::abi::{
-    BenchmarkedResource, BenchmarkedResourceList, Operation, Refusal, Resource, ResourceList, flag,
-};
+use crate::abi::{BenchmarkedResource, List, Operation, Refusal, Resource, flag};
 use crate::instance::{Counts, Instance};
 use crate::results::Place;
 use crate::steps::Order;
@@ -48,8 +46,8 @@ const FLAGS: c_long = 0xffff_ffff;
 pub(crate) struct Shared<T>(pub(crate) T);
 
 /// The resources.
-pub(crate) fn list() -> &'static ResourceList {
-    static LIST: std::sync::OnceLock<Shared<ResourceList>> = std::sync::OnceLock::new();
+pub(crate) fn list() -> &'static List<Resource> {
+    static LIST: std::sync::OnceLock<Shared<List<Resource>>> = std::sync::OnceLock::new();
     let list = LIST.get_or_init(|| {
         let resource = Resource {
             name: NAME.as_ptr(),
@@ -57,7 +55,7 @@ pub(crate) fn list() -> &'static ResourceList {
             support_flags: SUPPORTED,
             required_flags: flag::FRAMEWORK_CPU,
         };
-        Shared(ResourceList {
+        Shared(List {
             // Never freed: clients keep the pointer as long as they run.
             list: Box::leak(Box::new(resource)),
             length: 1,
@@ -98,9 +96,9 @@ pub(crate) struct Benchmarked {
 
 impl Benchmarked {
     /// It as a list for C, which lasts until the next.
-    pub(crate) fn into_list(self) -> *const BenchmarkedResourceList {
+    pub(crate) fn into_list(self) -> *const List<BenchmarkedResource> {
         // Kept here: the interface has no call that frees the list.
-        type Kept = Option<Shared<(Box<BenchmarkedResource>, Box<BenchmarkedResourceList>)>>;
+        type Kept = Option<Shared<(Box<BenchmarkedResource>, Box<List<BenchmarkedResource>>)>>;
         static LAST: Mutex<Kept> = Mutex::new(None);
         let resource = Box::new(BenchmarkedResource {
             number: 0,
@@ -114,7 +112,7 @@ impl Benchmarked {
             benchmark_result: self.milliseconds,
             performance_ratio: 1.0,
         });
-        let list = Box::new(BenchmarkedResourceList {
+        let list = Box::new(List {
             list: &raw const *resource,
             length: 1,
         });

@@ -11,26 +11,15 @@
 //! let filter = Filter::parse("tcp and not (port 22 or src net 10.0.0.0/8)")?;
 //! assert!(!filter.matches(b"no frame of TCP"));
 //! assert!(Filter::parse("port http").is_err());
-//! # Ok::<(), sidecore_net::capture::FilterError>(())
+//! # Ok::<(), sidecore_net::capture::CaptureError>(())
 //! ```
 
+use super::CaptureError;
 use std::net::IpAddr;
 
 /// A filter of frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter(Test);
-
-/// An expression that is none.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "filter: {reason}; write `host ADDRESS`, `net PREFIX/BITS`, `port N`, `portrange A-B` (each \
-     after `src` or `dst`, too), `proto N`, `tcp`, `udp`, `icmp`, `icmp6`, `arp`, `ip`, `ip6` \
-     (each before one of these, too), with `and`, `or`, `not` and parentheses between them"
-)]
-pub struct FilterError {
-    /// The fault, and its word.
-    pub reason: String,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Test {
@@ -80,8 +69,8 @@ impl Filter {
     /// Parses an expression; an empty one wants all frames.
     ///
     /// # Errors
-    /// [`FilterError`].
-    pub fn parse(text: &str) -> Result<Self, FilterError> {
+    /// [`CaptureError`].
+    pub fn parse(text: &str) -> Result<Self, CaptureError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(fault(format!(
                 "{} bytes, of at most {TEXT_BYTES_MAX}",
@@ -188,7 +177,7 @@ impl<'t> Words<'t> {
         self.words.get(self.at).copied()
     }
 
-    fn next(&mut self, wanted: &str) -> Result<&'t str, FilterError> {
+    fn next(&mut self, wanted: &str) -> Result<&'t str, CaptureError> {
         let word = self
             .peek()
             .ok_or_else(|| fault(format!("{wanted} is missing at the end")))?;
@@ -202,7 +191,7 @@ impl<'t> Words<'t> {
         is_next
     }
 
-    fn any_of(&mut self) -> Result<Test, FilterError> {
+    fn any_of(&mut self) -> Result<Test, CaptureError> {
         let mut test = self.all_of()?;
         while self.take(["or", "||"]) {
             test = Test::Or(Box::new(test), Box::new(self.all_of()?));
@@ -210,7 +199,7 @@ impl<'t> Words<'t> {
         Ok(test)
     }
 
-    fn all_of(&mut self) -> Result<Test, FilterError> {
+    fn all_of(&mut self) -> Result<Test, CaptureError> {
         let mut test = self.one()?;
         while self.take(["and", "&&"]) {
             test = Test::And(Box::new(test), Box::new(self.one()?));
@@ -218,7 +207,7 @@ impl<'t> Words<'t> {
         Ok(test)
     }
 
-    fn one(&mut self) -> Result<Test, FilterError> {
+    fn one(&mut self) -> Result<Test, CaptureError> {
         self.depth += 1;
         // The engine parses what other processes send: the stack must hold any text.
         if self.depth > DEPTH_MAX {
@@ -241,7 +230,7 @@ impl<'t> Words<'t> {
         Ok(test)
     }
 
-    fn primitive(&mut self) -> Result<Test, FilterError> {
+    fn primitive(&mut self) -> Result<Test, CaptureError> {
         let side = self.side();
         let ends = side.unwrap_or(Side::Either);
         let word = self.next("a test")?;
@@ -305,7 +294,7 @@ impl<'t> Words<'t> {
     }
 
     /// The protocol after `proto`.
-    fn transport(&mut self) -> Result<Test, FilterError> {
+    fn transport(&mut self) -> Result<Test, CaptureError> {
         let word = self.next("a protocol")?;
         let number = protocol(word).or_else(|| word.parse().ok());
         let wrong = || fault(format!("`{word}` is no protocol, by name or number"));
@@ -329,7 +318,7 @@ fn protocol(name: &str) -> Option<u8> {
     })
 }
 
-fn port(text: &str) -> Result<u16, FilterError> {
+fn port(text: &str) -> Result<u16, CaptureError> {
     text.parse().map_err(|_| {
         fault(format!(
             "`{text}` is no port, which is a number up to 65535"
@@ -337,8 +326,8 @@ fn port(text: &str) -> Result<u16, FilterError> {
     })
 }
 
-fn fault(reason: String) -> FilterError {
-    FilterError { reason }
+fn fault(reason: String) -> CaptureError {
+    CaptureError::Filter { reason }
 }
 
 impl Facts {

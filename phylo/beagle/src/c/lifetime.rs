@@ -1,7 +1,7 @@
 //! Version, resources, and the lifetime of instances.
 
 use super::{INSTANCES, call, code, guarded, list, put};
-use crate::abi::{BenchmarkedResourceList, InstanceDetails, Refusal, ResourceList};
+use crate::abi::{BenchmarkedResource, InstanceDetails, List, Refusal, Resource};
 use crate::instance::{Counts, Instance, count};
 use crate::{engines, resources};
 use std::ffi::{c_char, c_int, c_long};
@@ -24,7 +24,7 @@ const CITATION: &std::ffi::CStr = c"Using Sidecore through the interface of BEAG
 
 /// The resources: one. Never null; not to be freed.
 #[unsafe(no_mangle)]
-pub extern "C" fn beagleGetResourceList() -> *const ResourceList {
+pub extern "C" fn beagleGetResourceList() -> *const List<Resource> {
     resources::list()
 }
 
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn beagleGetBenchmarkedResourceList(
     _partitions: c_int,
     _derivatives: c_int,
     _benchmark_flags: c_long,
-) -> *const BenchmarkedResourceList {
+) -> *const List<BenchmarkedResource> {
     let outcome = guarded(|| {
         // SAFETY: the module's rule.
         let numbers = unsafe { resources_named(resource_list, resource_count) }?;

@@ -27,7 +27,7 @@ pub struct EdgeId(pub u32);
 
 /// A node: tips first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(u32);
+pub(crate) struct NodeId(u32);
 
 impl HalfId {
     /// The half-edge of an index.
@@ -69,7 +69,7 @@ impl NodeId {
 
     /// As an index.
     #[must_use]
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self.0.to_usize()
     }
 }

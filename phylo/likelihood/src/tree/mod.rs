@@ -13,7 +13,8 @@ mod saved;
 mod traverse;
 
 pub use edit::{Grafted, Nni, Pruned, random_tree};
-pub use ids::{EdgeId, HalfId, NodeId};
+pub(crate) use ids::NodeId;
+pub use ids::{EdgeId, HalfId};
 pub use traverse::Walk;
 
 use crate::newick::{Newick, write_label};
@@ -308,7 +309,7 @@ impl Tree {
 
     /// The node of a half-edge.
     #[must_use]
-    pub fn node(&self, half: HalfId) -> NodeId {
+    pub(crate) fn node(&self, half: HalfId) -> NodeId {
         match half.index().checked_sub(self.taxa) {
             None => NodeId::new(half.index()),
             Some(at) => NodeId::new(self.taxa + at / 3),

@@ -24,8 +24,9 @@ pub mod team;
 mod line;
 
 use sidecore_offload::OffloadError;
+use sidecore_sys::SysError;
 
-/// Errors that end a rank's work early.
+/// Errors that keep a process from being a rank, or end a rank's work early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankError {
@@ -43,6 +44,19 @@ pub enum RankError {
     /// This process's engines.
     #[error(transparent)]
     Offload(#[from] OffloadError),
+    /// The system did not say which cores are ours.
+    #[error(transparent)]
+    Cores(#[from] SysError),
+    /// One of several ranks, which a program without MPI cannot be.
+    #[error(
+        "this program was built without MPI, and one rank cannot see the others: run it without \
+         mpirun, or build the package sidecore-cli with its feature `mpi`"
+    )]
+    NoMpi,
+    /// The ranks do not go together.
+    #[cfg(feature = "mpi")]
+    #[error(transparent)]
+    Mpi(#[from] super::mpi::MpiError),
 }
 
 #[cfg(test)]

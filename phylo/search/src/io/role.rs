@@ -5,29 +5,10 @@ use super::ranks::farm::Crew;
 use super::run::Ranks;
 use crate::analysis::plan::Ledger;
 use crate::analysis::setup::Setup;
-use sidecore_sys::{SysError, cpu};
+use sidecore_sys::cpu;
 
 #[cfg(feature = "mpi")]
 use ranked::Ranked;
-
-/// Errors that keep a process from taking its role.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RoleError {
-    /// The system did not say which cores are ours.
-    #[error(transparent)]
-    Cores(#[from] SysError),
-    /// One of several ranks, which a program without MPI cannot be.
-    #[error(
-        "this program was built without MPI, and one rank cannot see the others: run it without \
-         mpirun, or build the package sidecore-cli with its feature `mpi`"
-    )]
-    NoMpi,
-    /// The ranks do not go together.
-    #[cfg(feature = "mpi")]
-    #[error(transparent)]
-    Mpi(#[from] super::mpi::MpiError),
-}
 
 /// Role that the launcher gave this process.
 pub enum Role {
@@ -43,9 +24,9 @@ impl Role {
     /// their run.
     ///
     /// # Errors
-    /// [`RoleError`].
+    /// [`RankError`].
     #[cfg(feature = "mpi")]
-    pub fn here(identity: &str) -> Result<Self, RoleError> {
+    pub fn here(identity: &str) -> Result<Self, RankError> {
         use crate::io::mpi;
         if !mpi::is_launched() {
             return Ok(Self::Alone(cpu::allowed()?));
@@ -61,16 +42,16 @@ impl Role {
     /// Finds out. Without MPI in this program, ranks of a job would write over each other's files.
     ///
     /// # Errors
-    /// [`RoleError`].
+    /// [`RankError`].
     #[cfg(not(feature = "mpi"))]
-    pub fn here(_identity: &str) -> Result<Self, RoleError> {
+    pub fn here(_identity: &str) -> Result<Self, RankError> {
         // Open MPI, MPICH and Slurm give their processes the number of ranks so.
         let size = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]
             .iter()
             .find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok());
         match size {
             None | Some(1) => Ok(Self::Alone(cpu::allowed()?)),
-            Some(_) => Err(RoleError::NoMpi),
+            Some(_) => Err(RankError::NoMpi),
         }
     }
 

@@ -101,7 +101,7 @@ pub struct Scheme {
 impl Subset {
     /// The names of its parts.
     #[must_use]
-    pub fn name(&self, parts: &[Part]) -> String {
+    pub(crate) fn name(&self, parts: &[Part]) -> String {
         let names = self.parts.iter().map(|&at| parts[at].name.as_str());
         names.collect::<Vec<_>>().join("_")
     }
