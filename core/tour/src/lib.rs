@@ -23,7 +23,6 @@ mod shell;
 #[cfg(test)]
 mod tests;
 
-pub use needs::Lacking;
 pub use page::place;
 pub use report::{End, Report, Taken};
 pub use run::{Options, Show, run};

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 /// A need that this machine does not meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lacking {
+pub(crate) struct Lacking {
     /// The need, in words.
     pub need: String,
     /// The way to meet it.

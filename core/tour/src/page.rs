@@ -8,7 +8,6 @@
 //! they are.
 
 use crate::TourError;
-use crate::needs::Lacking;
 use crate::report::{End, Report};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sidecore_plot::{DotRow, PlotError, dots, dots_height, picture, themed};
@@ -165,7 +164,7 @@ fn seen(end: &End, proves: &str, figure: Option<&str>) -> Markup {
                 (proves)
                 @if let Some(figure) = figure { br; span .figure { (figure) } }
             }
-            End::Skipped(Lacking { need, remedy }) => {
+            End::Skipped { need, remedy } => {
                 span .skipped { "skipped: needs " (need) "; " (remedy) }
             }
             End::Problem(what) => strong .problem { "problem: " (what) },

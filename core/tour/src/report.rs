@@ -1,6 +1,5 @@
 //! Ends of steps, and the verdict on all of them.
 
-use crate::needs::Lacking;
 use crate::shell::{COLUMNS, wrapped};
 
 /// All that a tour has seen.
@@ -43,7 +42,12 @@ pub enum End {
     /// It ran, and its statement holds.
     Done,
     /// It was left out.
-    Skipped(Lacking),
+    Skipped {
+        /// The need that this machine does not meet, in words.
+        need: String,
+        /// The way to meet it.
+        remedy: String,
+    },
     /// Something did not work, in words.
     Problem(String),
 }
@@ -78,7 +82,7 @@ impl Report {
             let number = at + 1;
             let line = match &taken.end {
                 End::Done => continue,
-                End::Skipped(Lacking { need, remedy }) => {
+                End::Skipped { need, remedy } => {
                     format!("skipped {number:>2}: needs {need}; {remedy}")
                 }
                 End::Problem(what) => format!("problem {number:>2}: {what}"),

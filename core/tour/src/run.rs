@@ -179,7 +179,7 @@ impl Tour<'_> {
                 end: End::Done,
             };
             let end = match self.lacking(step, needs) {
-                Err(lacking) => End::Skipped(lacking),
+                Err(Lacking { need, remedy }) => End::Skipped { need, remedy },
                 Ok(way) => {
                     taken
                         .proves
@@ -192,7 +192,7 @@ impl Tour<'_> {
             taken.seconds = began.elapsed().as_secs_f64();
             let line = match &end {
                 End::Done => format!("done in {:.1} s: {}", taken.seconds, taken.proves),
-                End::Skipped(Lacking { need, remedy }) => {
+                End::Skipped { need, remedy } => {
                     format!("skipped: needs {need}; {remedy}")
                 }
                 End::Problem(what) => format!("problem: {what}"),
@@ -567,10 +567,10 @@ impl Tour<'_> {
 /// The end of a step with a problem. A program that the shell did not find is a need.
 fn ended_by(problem: String) -> End {
     match problem.strip_prefix(MISSING) {
-        Some(program) => End::Skipped(Lacking {
+        Some(program) => End::Skipped {
             need: program.to_owned(),
             remedy: "install the package that has it".to_owned(),
-        }),
+        },
         None => End::Problem(problem),
     }
 }

@@ -59,7 +59,7 @@ fn tour(script: &str, screen: &mut Screen) -> Result<Report, TourError> {
 fn ends(report: &Report) -> Vec<String> {
     let word = |taken: &Taken| match &taken.end {
         End::Done => "done".to_owned(),
-        End::Skipped(lacking) => format!("needs {}; {}", lacking.need, lacking.remedy),
+        End::Skipped { need, remedy } => format!("needs {need}; {remedy}"),
         End::Problem(what) => what.clone(),
     };
     report.steps.iter().map(word).collect()

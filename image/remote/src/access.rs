@@ -6,7 +6,7 @@
 
 use crate::HEAD_BYTES;
 use crate::trace::{TraceWriter, read_trace};
-use crate::{Location, LocationError, Options, RemoteImage};
+use crate::{Location, Options, RemoteError, RemoteImage};
 use sidecore_block::device::{Device, DeviceConfig, DeviceError};
 use sidecore_block::format::output::nameless;
 use sidecore_block::format::sidecar::lacks_index;
@@ -63,12 +63,9 @@ pub struct Opened {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// The URL names no image.
+    /// The URL, or the remote image.
     #[error(transparent)]
-    Location(#[from] LocationError),
-    /// The remote image.
-    #[error(transparent)]
-    Remote(#[from] crate::RemoteError),
+    Remote(#[from] RemoteError),
     /// The file.
     #[error("cannot open {name}: {source}")]
     File {
@@ -393,7 +390,7 @@ pub fn name(path: &Path) -> String {
     }
 }
 
-fn location(path: &Path) -> Option<Result<Location, LocationError>> {
+fn location(path: &Path) -> Option<Result<Location, RemoteError>> {
     Location::parse(path.to_str()?)
 }
 

@@ -33,7 +33,7 @@ mod tables;
 mod trace;
 
 pub use fetch::Counts;
-pub use location::{Location, LocationError, is_sha256};
+pub use location::{Location, is_sha256};
 pub use origin::oci::{Artifact, Descriptor, ImageManifest, Repository};
 pub use retry::Retry;
 pub use trace::read_trace;
@@ -88,6 +88,16 @@ impl Default for Options {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
+    /// A URL that does not name an image.
+    #[error("{url}: {reason}; take {form}")]
+    Location {
+        /// The URL, without what may be a password.
+        url: String,
+        /// The flaw.
+        reason: &'static str,
+        /// A form that a URL may have.
+        form: &'static str,
+    },
     /// The server or the network failed.
     #[error("cannot read {location}: {reason}")]
     Source {

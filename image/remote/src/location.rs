@@ -3,6 +3,7 @@
 //! Must stay true: no printed, logged or stored form of a location holds a secret; a query string
 //! may be a signature, and is left out.
 
+use crate::RemoteError;
 use std::fmt;
 
 /// The place of an image, as given by its URL.
@@ -28,21 +29,12 @@ pub enum Location {
     },
 }
 
-/// Reason why a URL does not name an image.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{url}: {reason}; take {form}")]
-pub struct LocationError {
-    url: String,
-    reason: &'static str,
-    form: &'static str,
-}
-
 impl Location {
     /// Parses a URL; `None` if `text` begins with no scheme, and so names a file.
     ///
     /// # Errors
-    /// [`LocationError`]: the scheme is not known, or the rest is not valid for it.
-    pub fn parse(text: &str) -> Option<Result<Self, LocationError>> {
+    /// [`RemoteError::Location`]: the scheme is not known, or the rest is not valid for it.
+    pub fn parse(text: &str) -> Option<Result<Self, RemoteError>> {
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) if is_scheme(scheme) => (scheme, rest),
             Some(_) => return None,
@@ -51,7 +43,7 @@ impl Location {
         // Messages and logs show the URL: without what may be a password or a signature.
         let refuse = |reason, form| {
             let url = format!("{scheme}://{}", without_user(without_query(rest)));
-            Some(Err(LocationError { url, reason, form }))
+            Some(Err(RemoteError::Location { url, reason, form }))
         };
         match scheme.to_ascii_lowercase().as_str() {
             "http" | "https" => {
@@ -102,7 +94,7 @@ impl Location {
     }
 
     /// Refuses a known scheme with one slash: `s3:/bucket/key`.
-    fn lacks_slash(text: &str) -> Option<Result<Self, LocationError>> {
+    fn lacks_slash(text: &str) -> Option<Result<Self, RemoteError>> {
         let (scheme, rest) = text.split_once(":/")?;
         let form = match scheme.to_ascii_lowercase().as_str() {
             "http" | "https" => HTTP_FORM,
@@ -110,7 +102,7 @@ impl Location {
             "oci" => OCI_FORM,
             _ => return None,
         };
-        Some(Err(LocationError {
+        Some(Err(RemoteError::Location {
             url: format!("{scheme}:/{}", without_user(without_query(rest))),
             reason: "two slashes follow the scheme",
             form,

@@ -12,36 +12,11 @@
 //! "ASTRAL-III", BMC Bioinformatics 19 (2018), 153, for nodes of any degree.
 
 use crate::newick::Newick;
+use crate::splits::SetError;
 use crate::taxa::TaxonSet;
 use crate::taxa::clades;
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::{HashMap, HashSet};
-
-/// Errors of trees whose quartets cannot be counted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum QuartetError {
-    /// A tip occurs twice.
-    #[error("tree {tree} has the tip `{label}` twice")]
-    Twice {
-        /// Number of the tree, from 1.
-        tree: usize,
-        /// The tip.
-        label: String,
-    },
-    /// Too few taxa in all trees together.
-    #[error("the trees have {taxa} taxa together, and 4 are needed for a quartet")]
-    TooFewTaxa {
-        /// The number.
-        taxa: usize,
-    },
-    /// More taxa than counts of quartets can hold.
-    #[error("the trees have {taxa} taxa together, more than {TAXA_MAX}")]
-    TooManyTaxa {
-        /// The number.
-        taxa: usize,
-    },
-}
 
 /// One gene tree.
 #[derive(Debug)]
@@ -98,12 +73,12 @@ impl GeneTrees {
     /// a number below `contract` are removed: their nodes get more branches.
     ///
     /// # Errors
-    /// [`QuartetError`].
+    /// [`SetError`].
     pub fn new(
         labels: Vec<String>,
         trees: &[Newick],
         contract: Option<f64>,
-    ) -> Result<Self, QuartetError> {
+    ) -> Result<Self, SetError> {
         let mut made = Self {
             labels,
             genes: Vec::with_capacity(trees.len()),
@@ -118,7 +93,7 @@ impl GeneTrees {
                 let label = &newick.nodes()[tip].label;
                 if !own.insert(label) {
                     let label = label.clone();
-                    return Err(QuartetError::Twice {
+                    return Err(SetError::Twice {
                         tree: tree + 1,
                         label,
                     });
@@ -130,8 +105,13 @@ impl GeneTrees {
             }
         }
         match made.labels.len() {
-            taxa @ 0..4 => return Err(QuartetError::TooFewTaxa { taxa }),
-            taxa if taxa > TAXA_MAX => return Err(QuartetError::TooManyTaxa { taxa }),
+            taxa @ 0..4 => return Err(SetError::FewTaxa { taxa }),
+            taxa if taxa > TAXA_MAX => {
+                return Err(SetError::ManyTaxa {
+                    taxa,
+                    most: TAXA_MAX,
+                });
+            }
             _ => {}
         }
         let mut places = HashMap::new();
@@ -567,14 +547,14 @@ mod tests {
         assert_eq!(weak.genes[0].splits().count(), 1);
         assert_eq!(
             trees(&["(a,b,(c,a));"], None).unwrap_err(),
-            QuartetError::Twice {
+            SetError::Twice {
                 tree: 1,
                 label: "a".to_owned()
             }
         );
         assert!(matches!(
             trees(&["(a,b,c);"], None),
-            Err(QuartetError::TooFewTaxa { taxa: 3 })
+            Err(SetError::FewTaxa { taxa: 3 })
         ));
     }
 

@@ -43,7 +43,8 @@ pub enum CompareError {
     },
 }
 
-/// Errors that keep the trees of a set from being compared, or from having a consensus.
+/// Errors that keep the trees of a set from being compared, from having a consensus, or from having
+/// their quartets counted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {
@@ -85,6 +86,28 @@ pub enum SetError {
         number: usize,
         /// The limit.
         mib: u64,
+    },
+    /// A tip occurs twice.
+    #[error("tree {tree} has the tip `{label}` twice")]
+    Twice {
+        /// Number of the tree, from 1.
+        tree: usize,
+        /// The tip.
+        label: String,
+    },
+    /// Too few taxa in all trees together.
+    #[error("the trees have {taxa} taxa together, and 4 are needed for a quartet")]
+    FewTaxa {
+        /// The number.
+        taxa: usize,
+    },
+    /// More taxa than counts of quartets can hold.
+    #[error("the trees have {taxa} taxa together, more than {most}")]
+    ManyTaxa {
+        /// The number.
+        taxa: usize,
+        /// The limit.
+        most: usize,
     },
 }
 
