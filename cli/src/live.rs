@@ -7,7 +7,8 @@
 
 use anyhow::Result;
 use sidecore_attach::Trust;
-use sidecore_status::{Address, Endpoint, Managed, Publisher, Push, Status};
+pub(crate) use sidecore_status::Live;
+use sidecore_status::{Address, Status};
 use std::sync::Arc;
 
 /// The option for metrics.
@@ -19,30 +20,10 @@ pub(crate) struct MetricsArgs {
     metrics: Option<Address>,
 }
 
-/// A server that readers, scrapers and the service manager know, until it is dropped.
-pub(crate) struct Live {
-    // Dropped first: the service manager hears of the end before others do.
-    _managed: Option<Managed>,
-    _endpoint: Option<Endpoint>,
-    _push: Option<Push>,
-    _published: Publisher,
-}
-
 impl MetricsArgs {
     /// Begins; call it when the server is ready. In the background no service manager waits.
     pub(crate) fn begin(&self, status: &Arc<Status>, in_foreground: bool) -> Result<Live> {
-        let endpoint = self.metrics.as_ref();
-        let endpoint = endpoint.map(|address| Endpoint::start(address, status));
-        let endpoint = endpoint.transpose()?;
-        if let Some(endpoint) = &endpoint {
-            tracing::info!("metrics at {}", endpoint.address());
-        }
-        Ok(Live {
-            _endpoint: endpoint,
-            _push: Push::by_environment(status),
-            _published: Publisher::of(status),
-            _managed: in_foreground.then(|| Managed::ready(status)),
-        })
+        Ok(Live::begin(status, self.metrics.as_ref(), in_foreground)?)
     }
 }
 

@@ -10,12 +10,10 @@ use sidecore_rdma::ping::{Pinged, TEXT_BYTES_MAX, TEXT_BYTES_MIN};
 use sidecore_rdma::server::{Exchange, ping_kernel, ping_stack, serve_kernel, serve_stack};
 use sidecore_rdma::{Options, RdmaError, ReadyBy, Setup};
 use sidecore_sys::ending::leave;
-use sidecore_sys::preload::{Library, Reach, list, reach, under_names};
+use sidecore_sys::preload::Library;
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process;
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Subcommand)]
@@ -212,35 +210,13 @@ impl Run {
     /// Becomes the program, so that its exit status, signals and children are its own; returns
     /// only where it could not be started.
     fn run(self) -> Result<Outcome> {
-        let [program, arguments @ ..] = &self.command[..] else {
-            bail!("no program is named; write it behind `--`");
-        };
-        let library = LIBRARY.locate()?;
-        let shown = Path::new(program).display();
-        match reach(Path::new(program)) {
-            Reach::Static => bail!("{shown} is linked statically: it loads no libraries"),
-            Reach::Privileged => bail!(
-                "{shown} runs as another user (set-user-ID or set-group-ID): the system does not \
-                 let its libraries be replaced"
-            ),
-            _ => {}
-        }
-        let folder = under_names(&library, &NAMES)
-            .with_context(|| format!("cannot make links to {}", library.display()))?;
-        let mut command = process::Command::new(program);
-        command.args(arguments).env(FOLDERS, list(FOLDERS, folder));
-        if let Some(socket) = self.socket {
-            // The program may change its directory before it opens the device.
-            let socket = std::path::absolute(&socket).unwrap_or(socket);
-            command.env("SIDECORE_RDMA_SOCKET", socket);
-        }
-        let error = command.exec();
-        Err(error).with_context(|| format!("cannot run {shown}"))
+        // The program may change its directory before it opens the device.
+        let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path).into_os_string();
+        let socket = ("SIDECORE_RDMA_SOCKET", self.socket.map(whole));
+        match LIBRARY.exec_under(&NAMES, &self.command, socket)? {}
     }
 }
 
-/// The dynamic linker's variable: folders that it looks in first.
-const FOLDERS: &str = "LD_LIBRARY_PATH";
 /// Names that programs load the library by.
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 const LIBRARY: Library = Library {

@@ -7,17 +7,14 @@ use super::common::OpenArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::device::Device;
-use sidecore_block::format::Index;
-use sidecore_files::listing::{Choice, Listing, concatenate, find, find_used, write_path};
+use sidecore_files::listing::{Choice, Listing, Used, concatenate, find, find_used, write_path};
 use sidecore_files::walk::{Visit, Wanted};
 use sidecore_files::{FilesError, Tree};
 use sidecore_remote::access::name;
 use sidecore_remote::read_trace;
-use std::collections::HashMap;
 use std::ffi::OsString;
-use std::io::{self, BufWriter, StdoutLock, Write};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::io::{BufWriter, StdoutLock, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The image whose files are meant.
@@ -95,42 +92,6 @@ pub(crate) struct FindArgs {
     json: bool,
 }
 
-/// Frames of an image in the order of a trace.
-struct Used<'i> {
-    index: &'i Index,
-    order: HashMap<u64, usize>,
-}
-
-impl<'i> Used<'i> {
-    fn read(trace: &Path, index: &'i Index) -> io::Result<Self> {
-        let frames = read_trace(trace, index)?;
-        Ok(Self {
-            index,
-            order: frames.into_iter().zip(0..).collect(),
-        })
-    }
-
-    /// Bytes of a range that are in the trace, and the place there of the first of them.
-    fn of(&self, range: Range<u64>) -> Option<(u64, usize)> {
-        let end = range.end.min(self.index.raw_bytes());
-        let mut found: Option<(u64, usize)> = None;
-        if range.start < end {
-            let frames = self.index.frame_at(range.start)..self.index.frame_at(end - 1) + 1;
-            for number in self.index.stored_in(frames) {
-                let Some(&order) = self.order.get(&number) else {
-                    continue;
-                };
-                let frame = self.index.frame(number);
-                let frame_end = frame.raw_offset + u64::from(frame.raw_bytes);
-                let bytes = frame_end.min(end) - frame.raw_offset.max(range.start);
-                let (all, first) = found.unwrap_or((0, usize::MAX));
-                found = Some((all + bytes, first.min(order)));
-            }
-        }
-        found
-    }
-}
-
 /// Walks over the chosen files of a tree; over those of a trace, where there is one.
 fn each(
     (tree, choice, used): (&dyn Tree, &Choice, Option<&Used<'_>>),
@@ -138,7 +99,7 @@ fn each(
     found: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>,
 ) -> Result<(), FilesError> {
     match used {
-        Some(used) => find_used(tree, wanted, choice, &|range| used.of(range), found),
+        Some(used) => find_used(tree, wanted, choice, used, found),
         None => find(tree, wanted, choice, found),
     }
 }
@@ -187,8 +148,9 @@ impl FindArgs {
         let (device, tree) = self.tree.open_with_device()?;
         let choice = Choice::of(self.name.as_ref(), self.kind.as_deref())?;
         let trace = self.in_trace.as_ref().map(|path| {
-            let read = Used::read(path, device.index());
-            read.with_context(|| format!("cannot read {}", path.display()))
+            let read = read_trace(path, device.index());
+            let frames = read.with_context(|| format!("cannot read {}", path.display()))?;
+            Ok::<_, anyhow::Error>(Used::new(device.index(), frames))
         });
         let used = trace.transpose()?;
         let mut wanted = Wanted::of(&self.paths)?;

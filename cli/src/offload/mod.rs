@@ -4,7 +4,7 @@
 mod bench;
 mod call;
 mod inflate_frame;
-pub(crate) mod run;
+mod run;
 
 use crate::Outcome;
 use crate::live::Server;

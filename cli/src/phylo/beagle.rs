@@ -4,7 +4,6 @@
 //! children are its own; nothing is printed unless it cannot start.
 
 use crate::Outcome;
-use crate::offload::run::become_program;
 use anyhow::Result;
 use sidecore_sys::preload::Library;
 use std::ffi::OsString;
@@ -23,11 +22,7 @@ impl Args {
     /// Runs the command; returns only where the program could not be started.
     pub(crate) fn run(self) -> Result<Outcome> {
         let engines = self.engines.map(|engines| engines.to_string().into());
-        become_program(
-            &LIBRARY,
-            &self.command,
-            ("SIDECORE_BEAGLE_ENGINES", engines),
-        )
+        match LIBRARY.exec(&self.command, ("SIDECORE_BEAGLE_ENGINES", engines))? {}
     }
 }
 

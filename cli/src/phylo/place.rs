@@ -9,8 +9,7 @@ use sidecore_phylo::evaluation::Fit;
 use sidecore_phylo::io::data::{Partitions, linkage, model_name};
 use sidecore_phylo::likelihood::{Likelihood, Options, PartOptions};
 use sidecore_phylo::msa::Alignment;
-use sidecore_phylo::newick::Newick;
-use sidecore_phylo::placement::{PlacementError, Placements, Queries, place, placement_bytes};
+use sidecore_phylo::placement::{Placements, Queries, place, placement_bytes};
 use sidecore_phylo::tree::Tree;
 use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
@@ -52,7 +51,7 @@ impl Args {
         let file = reader().trees(&self.tree)?;
         let newick = file.only()?;
         let queries =
-            queries(&alignment, newick).with_context(|| self.msa.display().to_string())?;
+            Queries::new(&alignment, newick).with_context(|| self.msa.display().to_string())?;
         let reference = &queries.reference;
         let tree = Tree::from_newick(newick, reference.names());
         let tree = tree.with_context(|| self.tree.display().to_string())?;
@@ -88,11 +87,6 @@ impl Args {
         );
         Ok(found.parts)
     }
-}
-
-/// The sequences that are to be placed.
-fn queries(alignment: &Alignment, tree: &Newick) -> Result<Queries, PlacementError> {
-    Queries::new(alignment, tree)
 }
 
 /// Gain in log-likelihood below which the fit ends.

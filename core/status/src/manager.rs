@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// A server that its service manager knows to be ready; on drop, to be stopping.
 #[derive(Debug)]
-pub struct Managed {
+pub(crate) struct Managed {
     stop: Arc<Stop>,
 }
 
@@ -45,7 +45,7 @@ impl Managed {
     /// it reports at half of the time that is set (`WATCHDOG_USEC`) that the server is alive.
     /// Without a service manager nothing happens.
     #[must_use]
-    pub fn ready(status: &Arc<Status>) -> Self {
+    pub(crate) fn ready(status: &Arc<Status>) -> Self {
         let stop = Arc::new(Stop::default());
         notify(&[
             NotifyState::Ready,

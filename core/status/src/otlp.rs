@@ -20,14 +20,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Pushes the metrics of a server at intervals, until it is dropped.
 #[derive(Debug)]
-pub struct Push(Arc<Stop>);
+pub(crate) struct Push(Arc<Stop>);
 
 impl Push {
     /// Begins, where `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` names a
     /// collector, on a thread of its own. Variables that cannot be followed are logged, at level
     /// `warn`, and nothing is pushed.
     #[must_use]
-    pub fn by_environment(status: &Arc<Status>) -> Option<Self> {
+    pub(crate) fn by_environment(status: &Arc<Status>) -> Option<Self> {
         let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let target = Target::of(&get).unwrap_or_else(|error| {
             tracing::warn!("metrics are not pushed: {error}");

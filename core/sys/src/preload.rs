@@ -9,11 +9,14 @@
 
 use crate::folder::{Folder, FolderError};
 use rustix::fs::{readlinkat, symlinkat};
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A library that comes with the program.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +70,41 @@ pub enum PreloadError {
     /// The system does not say where this program is.
     #[error("cannot find this program or its working directory: {0}")]
     Here(#[from] io::Error),
+    /// The command line is empty.
+    #[error("no program is named; write it behind `--`")]
+    NoProgram,
+    /// The program loads no libraries.
+    #[error("{} is linked statically: it loads no libraries", program.display())]
+    Static {
+        /// The program.
+        program: PathBuf,
+    },
+    /// The program ignores the variables of the dynamic linker.
+    #[error(
+        "{} runs as another user (set-user-ID or set-group-ID): the system does not let its \
+         libraries be replaced",
+        program.display()
+    )]
+    Privileged {
+        /// The program.
+        program: PathBuf,
+    },
+    /// The library cannot be given the names that programs look for.
+    #[error("cannot make links to {}", library.display())]
+    Links {
+        /// The library.
+        library: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The program cannot be started.
+    #[error("cannot run {}", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
 }
 
 impl Library {
@@ -115,6 +153,71 @@ impl Library {
     }
 }
 
+impl Library {
+    /// Becomes the program of a command line (execve(2)), with this library preloaded and a
+    /// variable of the environment set, if it has a value. Returns only where that fails.
+    ///
+    /// # Errors
+    /// The library is not found, or the program cannot be started.
+    pub fn exec(
+        &self,
+        command_line: &[OsString],
+        variable: (&str, Option<OsString>),
+    ) -> Result<Infallible, PreloadError> {
+        let preloaded = list(PRELOAD, for_glibc(self.find()?));
+        let variables = [(PRELOAD, Some(preloaded)), variable];
+        Err(become_program(command_line, variables))
+    }
+
+    /// As [`Self::exec`], with this library where the program looks for one of `names`.
+    ///
+    /// # Errors
+    /// The library is not found, the program cannot be started, or it loads no libraries that its
+    /// starter chooses.
+    pub fn exec_under(
+        &self,
+        names: &[&str],
+        command_line: &[OsString],
+        variable: (&str, Option<OsString>),
+    ) -> Result<Infallible, PreloadError> {
+        let program = command_line.first().ok_or(PreloadError::NoProgram)?;
+        let program = PathBuf::from(program);
+        let library = self.locate()?;
+        match reach(&program) {
+            Reach::Static => return Err(PreloadError::Static { program }),
+            Reach::Privileged => return Err(PreloadError::Privileged { program }),
+            Reach::Reached => {}
+        }
+        let folder = match under_names(&library, names) {
+            Ok(folder) => folder,
+            Err(source) => return Err(PreloadError::Links { library, source }),
+        };
+        let variables = [(FOLDERS, Some(list(FOLDERS, folder))), variable];
+        Err(become_program(command_line, variables))
+    }
+}
+
+/// Becomes a program, with variables of the environment that have a value; returns why it cannot.
+fn become_program(
+    command_line: &[OsString],
+    variables: [(&str, Option<OsString>); 2],
+) -> PreloadError {
+    let [program, arguments @ ..] = command_line else {
+        return PreloadError::NoProgram;
+    };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    for (variable, value) in variables {
+        if let Some(value) = value {
+            command.env(variable, value);
+        }
+    }
+    PreloadError::Start {
+        program: program.into(),
+        source: command.exec(),
+    }
+}
+
 /// The newer of cargo's two: a build of one package leaves a copy in the first that later builds of
 /// the program do not replace.
 fn newer(places: &[PathBuf; 2]) -> Option<&PathBuf> {
@@ -142,7 +245,7 @@ pub fn list(variable: &str, first: PathBuf) -> OsString {
 /// glibc replaces `$LIB` by the folder of its libraries (ld.so(8)); from there the path goes up to
 /// the root. Where there is no such folder, the path is returned as it is.
 #[must_use]
-pub fn for_glibc(library: PathBuf) -> PathBuf {
+fn for_glibc(library: PathBuf) -> PathBuf {
     let triplet = format!("/lib/{}-linux-gnu", std::env::consts::ARCH);
     let has_folder = [triplet.as_str(), "/lib64"]
         .iter()
@@ -162,7 +265,7 @@ pub fn for_glibc(library: PathBuf) -> PathBuf {
 ///
 /// # Errors
 /// It cannot be made, or is another user's.
-pub fn under_names(library: &Path, names: &[&str]) -> io::Result<PathBuf> {
+fn under_names(library: &Path, names: &[&str]) -> io::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let place = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let place = place.filter(|place| place.is_dir());
@@ -199,8 +302,7 @@ pub fn under_names(library: &Path, names: &[&str]) -> io::Result<PathBuf> {
 
 /// Reach of a program by libraries that its starter chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reach {
+enum Reach {
     /// It does, or is a script, or is not found.
     Reached,
     /// It loads none.
@@ -211,7 +313,7 @@ pub enum Reach {
 
 /// Looks at a program, by its path or its name.
 #[must_use]
-pub fn reach(program: &Path) -> Reach {
+fn reach(program: &Path) -> Reach {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = match program.as_os_str().as_encoded_bytes().contains(&b'/') {
         true => Some(program.to_path_buf()),
@@ -261,6 +363,8 @@ fn has_interpreter(file: &std::fs::File) -> Option<bool> {
 
 /// The dynamic linker's variable.
 pub const PRELOAD: &str = "LD_PRELOAD";
+/// Its variable for the folders that it looks in first.
+const FOLDERS: &str = "LD_LIBRARY_PATH";
 /// Next to the program, and in cargo's folder for dependencies.
 const CARGOS: [&str; 2] = [".", "deps"];
 /// Folders of libraries in packages and archives, from the program's folder.

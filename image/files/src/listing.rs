@@ -7,6 +7,8 @@ use crate::walk::{ENTRIES_MAX, PATHS_BYTES_MAX, Visit, Wanted, is_pattern, resol
 use crate::{FilesError, Kind, Node, Tree};
 use sidecore_bare::text::printable;
 use sidecore_bare::width::ToU64;
+use sidecore_format::Index;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -196,9 +198,46 @@ pub fn find(
     })
 }
 
+/// Frames of an image in the order of their first use, as a trace has them.
+#[derive(Debug)]
+pub struct Used<'i> {
+    index: &'i Index,
+    order: HashMap<u64, usize>,
+}
+
+impl<'i> Used<'i> {
+    /// These frames, by their numbers, the first used one first.
+    #[must_use]
+    pub fn new(index: &'i Index, frames: Vec<u64>) -> Self {
+        Self {
+            index,
+            order: frames.into_iter().zip(0..).collect(),
+        }
+    }
+
+    /// Bytes of a range that were used, and the place in the order of the first of them.
+    fn of(&self, range: Range<u64>) -> Option<(u64, usize)> {
+        let end = range.end.min(self.index.raw_bytes());
+        let mut found: Option<(u64, usize)> = None;
+        if range.start < end {
+            let frames = self.index.frame_at(range.start)..self.index.frame_at(end - 1) + 1;
+            for number in self.index.stored_in(frames) {
+                let Some(&order) = self.order.get(&number) else {
+                    continue;
+                };
+                let frame = self.index.frame(number);
+                let frame_end = frame.raw_offset + u64::from(frame.raw_bytes);
+                let bytes = frame_end.min(end) - frame.raw_offset.max(range.start);
+                let (all, first) = found.unwrap_or((0, usize::MAX));
+                found = Some((all + bytes, first.min(order)));
+            }
+        }
+        found
+    }
+}
+
 /// The same for regular files of which at least half of the stored bytes were used, in the order of
-/// their first use. `used` says how many bytes of a range were, and a number that is smaller for an
-/// earlier use of a part of it.
+/// their first use.
 ///
 /// # Errors
 /// [`FilesError`], also that of `found`; [`FilesError::NoPlaces`].
@@ -206,7 +245,7 @@ pub fn find_used(
     tree: &dyn Tree,
     wanted: &mut Wanted,
     choice: &Choice,
-    used: &dyn Fn(Range<u64>) -> Option<(u64, usize)>,
+    used: &Used<'_>,
     found: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>,
 ) -> Result<(), FilesError> {
     let mut all: Vec<(usize, Vec<u8>, Node)> = Vec::new();
@@ -218,7 +257,7 @@ pub fn find_used(
         let (mut stored_bytes, mut used_bytes, mut first) = (0, 0, usize::MAX);
         tree.places(visit.node, &mut |place| {
             stored_bytes += place.end - place.start;
-            if let Some((bytes, order)) = used(place) {
+            if let Some((bytes, order)) = used.of(place) {
                 used_bytes += bytes;
                 first = first.min(order);
             }
