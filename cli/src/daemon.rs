@@ -1,8 +1,10 @@
 //! `sidecore daemon`: owns the machine's engines and serves other processes, in the foreground.
+//! `sidecore top`: what a daemon's engines and clients do, live.
 //!
 //! Why here: it only connects the command line and `sidecore_daemon`.
 //! Must stay true: `ready SOCKET` is on standard output only once clients can attach; a signal ends
 //! the command with status 0 within a second, with the socket removed, whatever a kernel does.
+//! However `top` ends, the terminal is left as it was.
 
 use crate::live::MetricsArgs;
 use crate::signals;
@@ -11,12 +13,14 @@ use crate::{Outcome, output};
 use anyhow::{Result, ensure};
 use sidecore_daemon::client::live::status;
 use sidecore_daemon::served::Registry;
-use sidecore_daemon::{Allow, Daemon, DaemonOptions};
+use sidecore_daemon::{Allow, Daemon, DaemonOptions, client};
 use sidecore_engine::CoreOptions;
 use sidecore_loader::{HostProgram, Limits, Loading, register_all};
 use sidecore_sys::descriptors;
 use sidecore_sys::ending::leave;
-use sidecore_terminal::quantity;
+use sidecore_terminal::screen::View;
+use sidecore_terminal::{Text, quantity, screen};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -174,3 +178,43 @@ impl Args {
         Ok(registered?)
     }
 }
+
+#[derive(clap::Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    daemon: crate::offload::Running,
+    /// Print once and end
+    #[arg(long)]
+    once: bool,
+    /// Print once, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl TopArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let (socket, trust) = self.daemon.find();
+        let status = client::status(&socket, &trust)?;
+        if self.json || self.once || !std::io::stdout().is_terminal() {
+            return output::report(self.json, &status, |status| status.text());
+        }
+        let mut first = Some(status);
+        screen::run::<anyhow::Error>(REFRESH, || {
+            let status = match first.take() {
+                Some(status) => status,
+                None => client::status(&socket, &trust)?,
+            };
+            let mut tail = Text::new();
+            tail.lines(status.remarks());
+            Ok(View {
+                head: status.head(),
+                tables: status.tables(),
+                tail,
+            })
+        })?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Between two looks at the daemon.
+const REFRESH: Duration = Duration::from_secs(1);

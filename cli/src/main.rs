@@ -7,7 +7,6 @@
 mod block;
 mod cell;
 mod daemon;
-mod doctor;
 mod figures;
 mod live;
 mod manual;
@@ -23,7 +22,6 @@ mod signals;
 mod snapshotter;
 mod spe;
 mod tlb;
-mod top;
 mod tour;
 mod trace;
 mod ui;
@@ -68,14 +66,14 @@ enum Command {
     #[command(subcommand)]
     Offload(offload::Command),
     /// Live statistics of a daemon's engines and clients.
-    Top(top::Args),
+    Top(daemon::TopArgs),
     /// One page in the browser: live images, engines, stacks and searches, and trees.
     Ui(ui::Args),
     /// A guided tour on this machine's own files: images, trees, the stack or engines.
     Tour(tour::Args),
     /// List the devices and facilities of this machine, with the command that provides each one it
     /// lacks.
-    Doctor(doctor::Args),
+    Doctor(tour::DoctorArgs),
     /// Recordings of --trace-events: sum up which thread ran what, and when.
     #[command(subcommand)]
     Trace(trace::Command),

@@ -1,12 +1,15 @@
-//! `sidecore tour`: the main job, end to end, on this machine's own files.
+//! `sidecore tour`: the main job, end to end, on this machine's own files. `sidecore doctor`: what
+//! this machine offers.
 //!
 //! Why here: the steps name this program's commands; `sidecore_tour` takes them. Must stay true: a
-//! tool that is missing costs its step alone.
+//! tool that is missing costs its step alone. Under `doctor` nothing is changed, and a machine that
+//! lacks something is not an error: exit status 0.
 
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
+use sidecore_doctor::{Built, examine};
 use sidecore_measure::Machine;
 use sidecore_terminal::values::named;
 use sidecore_tour::{Options, Report, Script, Show, TourError, place};
@@ -144,6 +147,22 @@ const CANDIDATES: [&str; 8] = [
     "/usr/lib",
     "/lib",
 ];
+
+#[derive(clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl DoctorArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let report = examine(Built {
+            with_mpi: cfg!(feature = "mpi"),
+        });
+        output::report(self.json, &report, |report| report.text())
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,18 @@
-//! `sidecore block attach`.
+//! `sidecore block attach`, and `detach` and `umount`, which undo what serves an image.
 
 use super::common::{OpenArgs, OverlayArgs};
 use super::mount::{FuseArgs, Serving};
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
+use sidecore_export::attach::detach;
+use sidecore_export::mount::{Undone, flush_input, umount};
 use sidecore_export::{Ready, attach};
 use sidecore_remote::access::name;
 use sidecore_terminal::Text;
 use std::io;
+use std::path::PathBuf;
+use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -62,4 +66,61 @@ fn show(name: &str, json: bool, ready: &Ready) -> Result<()> {
         Text::from(attached.device.clone())
     })?;
     Ok(())
+}
+
+#[derive(clap::Args)]
+pub(crate) struct UmountArgs {
+    /// The directory that was given to `mount`.
+    #[arg(required_unless_present = "flush_input")]
+    dir: Option<PathBuf>,
+    /// Unmount although programs have files open. Read-only files give errors then; written files
+    /// stay usable, and the server stays until they are closed.
+    #[arg(long)]
+    force: bool,
+    /// Flush the file on standard input; internal. It runs as a process of its own, which the
+    /// command may have to abandon while it hangs.
+    #[arg(long, hide = true)]
+    flush_input: bool,
+}
+
+impl UmountArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let Some(dir) = &self.dir else {
+            flush_input()?;
+            return Ok(Outcome::Done);
+        };
+        let undone = umount(dir, self.force, &flusher)?;
+        Ok(show_undone(&undone, undone.of_mount(dir)))
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DetachArgs {
+    /// The device that `attach` printed.
+    device: PathBuf,
+    /// Detach although programs use the device: readers of a read-only device get errors; programs
+    /// that write keep it until they close it.
+    #[arg(long)]
+    force: bool,
+}
+
+impl DetachArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let undone = detach(&self.device, self.force, &flusher)?;
+        Ok(show_undone(&undone, undone.of_device(&self.device)))
+    }
+}
+
+fn show_undone(undone: &Undone, said: Option<String>) -> Outcome {
+    if let Some(said) = said {
+        output::note!("{said}");
+    }
+    Outcome::of(!undone.has_lost())
+}
+
+/// The command of a process that flushes its standard input.
+fn flusher() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["block", "umount", "--flush-input"]);
+    command
 }

@@ -1,24 +1,19 @@
-//! `sidecore block`: one file a command.
+//! `sidecore block`: one file a command, or a few that belong together.
 
 mod attach;
 #[cfg(feature = "bench")]
 mod bench;
-mod clone;
-mod commit;
 mod common;
-mod export;
-mod extract;
 mod files;
 mod index;
 mod info;
 mod layer;
 mod list;
 mod mount;
+mod overlays;
 mod pack;
 mod serve;
-mod umount;
 mod unpack;
-mod verify;
 
 pub(crate) use common::make_absolute;
 pub(crate) use mount::helper::as_helper as as_mount_helper;
@@ -43,7 +38,7 @@ pub(crate) enum Command {
     /// Describe an image.
     Info(info::Args),
     /// Decompress every frame and check it.
-    Verify(verify::Args),
+    Verify(unpack::VerifyArgs),
     /// Index the frames of a zstd file that has no seek table.
     Index(index::Args),
     /// Mount the file system inside an image.
@@ -51,11 +46,11 @@ pub(crate) enum Command {
     /// Mount a layer of an unmodified image of containers.
     Layer(layer::Args),
     /// Undo `mount`.
-    Umount(umount::Args),
+    Umount(attach::UmountArgs),
     /// Make an image a block device.
     Attach(attach::Args),
     /// Undo `attach`.
-    Detach(umount::DetachArgs),
+    Detach(attach::DetachArgs),
     /// Serve an image over NBD, in the foreground.
     Serve(serve::Args),
     /// List the images that are mounted, attached or served now.
@@ -63,17 +58,17 @@ pub(crate) enum Command {
     /// Describe the images that are mounted, attached or served now.
     Status(list::StatusArgs),
     /// Make a new image of an image and its overlays.
-    Commit(commit::Args),
+    Commit(overlays::CommitArgs),
     /// Make an overlay with the contents of another, at once.
-    Clone(clone::Args),
+    Clone(overlays::CloneArgs),
     /// Put the contents of an image and its overlays into one overlay, of it or of another image.
-    Rebase(clone::RebaseArgs),
+    Rebase(overlays::RebaseArgs),
     /// Put a new overlay above that of a running server, which keeps the old one as it is now.
-    Snapshot(clone::SnapshotArgs),
+    Snapshot(overlays::SnapshotArgs),
     /// List where two images or overlays differ.
     Diff(info::DiffArgs),
     /// Write an image's contents, with an overlay's, as a plain file or as qcow2.
-    Export(export::Args),
+    Export(unpack::ExportArgs),
     /// List files of an image, without a mount.
     Ls(files::LsArgs),
     /// Write files of an image to standard output, without a mount.
@@ -81,7 +76,7 @@ pub(crate) enum Command {
     /// Find files of an image, without a mount.
     Find(files::FindArgs),
     /// Extract files of an image to a directory or as tar, without a mount.
-    Extract(extract::Args),
+    Extract(files::ExtractArgs),
     /// The papers' experiments and the peers, on this machine.
     Bench(bench::Args),
 }

@@ -5,7 +5,6 @@ mod bench;
 mod capture;
 mod drill;
 mod run;
-mod server;
 mod status;
 mod up;
 
@@ -42,15 +41,15 @@ pub(crate) enum Command {
     /// Run a stack on a NIC, in the foreground, for applications of other processes.
     Up(up::Args),
     /// Echo all input, TCP and UDP, as an application of a running stack.
-    Echo(server::Args),
+    Echo(up::ServerArgs),
     /// Discard all input, as an application of a running stack.
-    Discard(server::Args),
+    Discard(up::ServerArgs),
     /// Send as fast as the peer reads, as an application of a running stack.
-    Source(server::Args),
+    Source(up::ServerArgs),
     /// Answer HTTP requests, `/` and `/bytes/N`, as an application of a running stack.
-    Http(server::Args),
+    Http(up::ServerArgs),
     /// Let iperf3 measure a running stack, as an application of it.
-    Iperf3(server::Args),
+    Iperf3(up::ServerArgs),
     /// Run an unmodified program whose sockets are the stack's.
     Run(run::Args),
     /// Statistics of a running stack.

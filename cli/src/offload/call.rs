@@ -1,9 +1,10 @@
-//! `sidecore offload call`: one kernel of a daemon, called from this process. And `sidecore offload
-//! kernels`: those that it has, with the hashes that name a build.
+//! `sidecore offload call`: one kernel of a daemon, called from this process. `kernels`: those that
+//! it has, with the hashes that name a build. `run`: a program with zlib's functions off-loaded.
 //!
-//! Why here: to try a daemon out by hand; programs use `sidecore_daemon::client`.
-//! Must stay true: without a daemon the call runs in this process, and the output says where it
-//! ran.
+//! Why here: to try a daemon out by hand; programs use `sidecore_daemon::client`. Must stay true:
+//! without a daemon the call runs in this process, and the output says where it ran. Under `run`
+//! this process becomes the program, so that its exit status, signals, terminal and children are
+//! its own; nothing is printed unless it cannot start.
 
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -12,7 +13,9 @@ use sidecore_daemon::client::{Client, Trial, options_for, status};
 use sidecore_daemon::served::KernelHash;
 use sidecore_measure::stats::median;
 use sidecore_sys::input;
+use sidecore_sys::preload::Library;
 use sidecore_terminal::quantity;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -107,3 +110,30 @@ impl KernelsArgs {
 
 /// Bounds of a call.
 const INPUT_BYTES_MAX: u64 = 1 << 30;
+
+#[derive(clap::Args)]
+pub(crate) struct RunArgs {
+    /// The daemon's socket [default: the own user's, else /run/sidecore/daemon.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Runs the command; returns only where the program could not be started.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        // The program may change its directory before it first needs a daemon.
+        let socket = self
+            .socket
+            .map(|path| std::path::absolute(&path).unwrap_or(path).into_os_string());
+        match LIBRARY.exec(&self.command, ("SIDECORE_ZLIB_SOCKET", socket))? {}
+    }
+}
+
+const LIBRARY: Library = Library {
+    name: "libsidecore_z.so",
+    installed_name: None,
+    variable: "SIDECORE_ZLIB_LIBRARY",
+};

@@ -4,7 +4,6 @@
 mod bench;
 mod call;
 mod inflate_frame;
-mod run;
 
 use crate::Outcome;
 use crate::live::Server;
@@ -29,7 +28,7 @@ pub(crate) enum Command {
     /// List a daemon's kernels, with their versions and hashes.
     Kernels(call::KernelsArgs),
     /// Run a program whose calls to zlib use a daemon's engines.
-    Run(run::Args),
+    Run(call::RunArgs),
     /// The process that runs an object's kernels; a daemon starts it.
     #[command(hide = true)]
     Host,

@@ -1,13 +1,11 @@
-//! `sidecore phylo`: one file a command.
+//! `sidecore phylo`: one file a command, or a few that belong together.
 
 mod ancestors;
 mod beagle;
 #[cfg(feature = "bench")]
 mod bench;
 mod common;
-mod compare;
 mod concordance;
-mod consensus;
 mod date;
 mod draw;
 mod evaluate;
@@ -15,12 +13,11 @@ mod genes;
 mod limits;
 mod models;
 mod place;
-mod root;
 mod search;
 mod simulate;
-mod species;
 mod support;
 mod test;
+mod trees;
 
 #[cfg(not(feature = "bench"))]
 use crate::no_bench as bench;
@@ -63,7 +60,7 @@ pub(crate) enum Command {
     /// A tree for each locus, with supports; resumable.
     Genes(genes::Args),
     /// One tree of many gene trees, by their quartets.
-    Species(species::Args),
+    Species(concordance::SpeciesArgs),
     /// Shares of gene trees and sites that agree with a tree's branches.
     Concordance(concordance::Args),
     /// Write how well replicates support a tree's branches on that tree.
@@ -71,7 +68,7 @@ pub(crate) enum Command {
     /// Evolve an alignment along a tree.
     Simulate(simulate::Args),
     /// Distances of two trees, or of all pairs of a file's trees.
-    Compare(compare::Args),
+    Compare(trees::CompareArgs),
     /// The substitution model that an alignment asks for, by BIC, AICc or AIC.
     Models(models::Args),
     /// States of a tree's inner nodes, with their probabilities.
@@ -81,9 +78,9 @@ pub(crate) enum Command {
     /// Test which of several trees an alignment excludes: KH, SH, ELW, AU.
     Test(test::Args),
     /// One tree of many: strict, majority rule, extended majority rule.
-    Consensus(consensus::Args),
+    Consensus(trees::ConsensusArgs),
     /// Root trees by an outgroup, at the midpoint, or by minimal ancestor deviation.
-    Root(root::Args),
+    Root(trees::RootArgs),
     /// Dates of a tree's nodes, by a clock fitted to its lengths.
     Date(date::Args),
     /// Draw a tree as SVG.
