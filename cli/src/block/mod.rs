@@ -7,8 +7,6 @@ mod common;
 mod files;
 mod index;
 mod info;
-mod layer;
-mod list;
 mod mount;
 mod overlays;
 mod pack;
@@ -44,7 +42,7 @@ pub(crate) enum Command {
     /// Mount the file system inside an image.
     Mount(mount::Args),
     /// Mount a layer of an unmodified image of containers.
-    Layer(layer::Args),
+    Layer(mount::LayerArgs),
     /// Undo `mount`.
     Umount(attach::UmountArgs),
     /// Make an image a block device.
@@ -54,9 +52,9 @@ pub(crate) enum Command {
     /// Serve an image over NBD, in the foreground.
     Serve(serve::Args),
     /// List the images that are mounted, attached or served now.
-    List(list::Args),
+    List(info::ListArgs),
     /// Describe the images that are mounted, attached or served now.
-    Status(list::StatusArgs),
+    Status(info::StatusArgs),
     /// Make a new image of an image and its overlays.
     Commit(overlays::CommitArgs),
     /// Make an overlay with the contents of another, at once.

@@ -2,7 +2,6 @@
 
 #[cfg(feature = "bench")]
 mod bench;
-mod capture;
 mod drill;
 mod run;
 mod status;
@@ -57,7 +56,7 @@ pub(crate) enum Command {
     /// The TCP sessions of a running stack, each with its state, times, windows and process.
     Sessions(status::SessionsArgs),
     /// Write the frames of a running stack's NIC to a file, as pcapng.
-    Capture(capture::Args),
+    Capture(status::CaptureArgs),
     /// Compare the stack with the kernel's and with the paper's figures, in one run.
     Bench(bench::Args),
     /// Play scripts of packets, calls and times against the stack, in virtual time.

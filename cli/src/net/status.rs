@@ -1,11 +1,16 @@
-//! `sidecore net status` and `sidecore net sessions`.
+//! `sidecore net status`, `sessions` and `capture`: what a running stack does.
 
-use crate::{Outcome, output};
-use anyhow::Result;
+use crate::{Outcome, output, signals};
+use anyhow::{Context, Result, bail};
+use sidecore_net::capture::{CaptureFile, CaptureOptions, CaptureRing, Filter, record};
 use sidecore_net::sock::client::{sessions_of_all, status_of_all};
 use sidecore_net::summary::{STATES, SessionFilter, session_heading, session_lines};
-use sidecore_terminal::Text;
+use sidecore_terminal::{Text, quantity};
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -82,3 +87,95 @@ impl SessionsArgs {
         Ok(Outcome::Done)
     }
 }
+
+#[derive(clap::Args)]
+pub(crate) struct CaptureArgs {
+    /// The file, in pcapng; `-` is standard output.
+    #[arg(short, long, value_name = "FILE")]
+    write: PathBuf,
+    /// The frames that are wanted, as `tcp and (port 80 or src net 10.0.0.0/8)`.
+    #[arg(long, value_name = "EXPRESSION", default_value = "")]
+    filter: String,
+    /// Bytes that are kept of each frame.
+    #[arg(short = 's', long, value_name = "BYTES", default_value_t = 262_144,
+          value_parser = clap::value_parser!(u32).range(64..=262_144))]
+    frame_bytes: u32,
+    /// End after this number of frames.
+    #[arg(short = 'c', long, value_name = "N")]
+    frames: Option<u64>,
+    /// Go on in a new file before one is larger, at least 64KiB; out.pcapng becomes out.1.pcapng,
+    /// out.2.pcapng and so on.
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
+    file_bytes: Option<u64>,
+    /// Keep the last files only.
+    #[arg(long, value_name = "N", requires = "file_bytes",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    files: Option<u64>,
+    /// End after this time, in seconds.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u32>,
+    #[command(flatten)]
+    running: super::Running,
+    /// The summary as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl CaptureArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let is_standard = self.write.as_os_str() == "-";
+        if is_standard && self.file_bytes.is_some() {
+            bail!("--file-bytes divides files; write to one");
+        }
+        if self.file_bytes.is_some_and(|bytes| bytes < FILE_BYTES_MIN) {
+            bail!("--file-bytes: files of less than 64KiB would hold a frame or two");
+        }
+        // Before a file is replaced.
+        Filter::parse(&self.filter)?;
+        let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
+        let (socket, trust) = self.running.find();
+        let name = self.write.display().to_string();
+        let file: Box<dyn Write> = if is_standard {
+            let output = std::io::stdout().lock();
+            Box::new(BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, output))
+        } else {
+            let file = match self.file_bytes {
+                Some(file_bytes_max) => CaptureFile::first(CaptureRing {
+                    path: self.write,
+                    file_bytes_max,
+                    files_max: self.files,
+                }),
+                None => File::create(&self.write).map(CaptureFile::new),
+            };
+            Box::new(file.with_context(|| format!("cannot write {name}"))?)
+        };
+        let options = CaptureOptions {
+            filter: self.filter,
+            frame_bytes_max: self.frame_bytes,
+            frames_max: self.frames,
+            time_max: self
+                .seconds
+                .map(|seconds| Duration::from_secs(seconds.into())),
+        };
+        let begun = || output::note!("capturing; SIGINT ends it");
+        let summary =
+            record(&socket, &trust, &options, file, &stop, begun).with_context(|| name.clone())?;
+        if self.json {
+            output::json(&summary)?;
+        } else {
+            let said = format!(
+                "{name}: {} frames, {} bytes; {} more were lost",
+                summary.frames, summary.bytes, summary.dropped
+            );
+            match is_standard {
+                true => output::note!("{said}"),
+                false => output::line(&said)?,
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+const OUTPUT_BUFFER_BYTES: usize = 1 << 20;
+/// The smallest file of several.
+const FILE_BYTES_MIN: u64 = 64 << 10;

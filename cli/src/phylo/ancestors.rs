@@ -1,16 +1,19 @@
-//! `sidecore phylo ancestors`.
+//! `sidecore phylo ancestors` and `place`: inner nodes, and other sequences, on a given tree.
 
-use super::common;
+use super::common::{self, reader};
 use super::limits;
 use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
 use sidecore_phylo::evaluation::Fit;
-use sidecore_phylo::io::data::linkage;
-use sidecore_phylo::likelihood::{Likelihood, Options};
+use sidecore_phylo::io::data::{Partitions, linkage, model_name};
+use sidecore_phylo::likelihood::{Likelihood, Options, PartOptions};
+use sidecore_phylo::msa::Alignment;
+use sidecore_phylo::placement::{Placements, Queries, place, placement_bytes};
+use sidecore_phylo::tree::Tree;
 use sidecore_terminal::values::Offered;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -100,3 +103,78 @@ impl Args {
 
 /// Gain in log-likelihood below which the fit ends.
 const EPSILON: f64 = 0.001;
+
+#[derive(clap::Args)]
+pub(crate) struct PlaceArgs {
+    /// Alignment of the tree's taxa and of the sequences to be placed; plain or packed
+    #[arg(long, value_name = "FILE")]
+    msa: PathBuf,
+    /// Tree, in Newick or NEXUS
+    #[arg(long, value_name = "FILE")]
+    tree: PathBuf,
+    /// Model, or file of partitions (RAxML's lines or NEXUS sets)
+    #[arg(long, value_name = "MODEL|FILE")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
+    model: String,
+    /// Parameters to fit: none, branch lengths, or these and the model's free parameters
+    #[arg(long, value_parser = common::fits(), default_value = "all")]
+    opt: Fit,
+    /// Places of a sequence that are reported, at most
+    #[arg(long, value_name = "N", default_value = "7")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    keep: u16,
+    /// Write jplace to this file, not to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Number of engines; one for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    engines: Option<u16>,
+    /// Report in JSON on standard output: jplace
+    #[arg(long)]
+    json: bool,
+}
+
+impl PlaceArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let pool = common::pool(self.engines)?;
+        let alignment = reader().alignment(&self.msa)?;
+        let file = reader().trees(&self.tree)?;
+        let newick = file.only()?;
+        let queries =
+            Queries::new(&alignment, newick).with_context(|| self.msa.display().to_string())?;
+        let reference = &queries.reference;
+        let tree = Tree::from_newick(newick, reference.names());
+        let tree = tree.with_context(|| self.tree.display().to_string())?;
+        if self.opt == Fit::Nothing {
+            file.warn_of_lengths(reader());
+        }
+        let parts = self.parts(reference)?;
+        let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
+        let mut likelihood = Likelihood::partitioned(tree, parts, &pool, Options::default())?;
+        likelihood.set_lengths(lengths);
+        self.opt.apply(&mut likelihood, EPSILON)?;
+        let fitted = (likelihood.tree(), likelihood.parts());
+        limits::check_work("the places", placement_bytes(&queries, fitted.1))?;
+        let found: Placements = place(&queries, fitted, self.keep.into(), &pool)?;
+        let text = serde_json::to_string(&found)?;
+        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
+    }
+
+    /// The partitions of the tree's taxa.
+    fn parts(&self, reference: &Alignment) -> Result<Vec<PartOptions>> {
+        let (msa, model) = (self.msa.display(), &self.model);
+        let found = if Path::new(model).is_file() {
+            let text = reader().text(model.as_ref())?;
+            Partitions::of_lines(reference, msa, &text, model)?
+        } else {
+            let name = model_name(model).with_context(|| format!("--model {model}"))?;
+            Partitions::whole(reference, msa, name)?
+        };
+        reader().findings(
+            &self.msa,
+            reference,
+            found.parts.iter().map(|part| &part.patterns),
+        );
+        Ok(found.parts)
+    }
+}

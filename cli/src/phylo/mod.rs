@@ -12,11 +12,9 @@ mod evaluate;
 mod genes;
 mod limits;
 mod models;
-mod place;
 mod search;
 mod simulate;
 mod support;
-mod test;
 mod trees;
 
 #[cfg(not(feature = "bench"))]
@@ -74,9 +72,9 @@ pub(crate) enum Command {
     /// States of a tree's inner nodes, with their probabilities.
     Ancestors(ancestors::Args),
     /// The branches of a tree that other sequences could stem from.
-    Place(place::Args),
+    Place(ancestors::PlaceArgs),
     /// Test which of several trees an alignment excludes: KH, SH, ELW, AU.
-    Test(test::Args),
+    Test(evaluate::TestArgs),
     /// One tree of many: strict, majority rule, extended majority rule.
     Consensus(trees::ConsensusArgs),
     /// Root trees by an outgroup, at the midpoint, or by minimal ancestor deviation.
