@@ -4,6 +4,8 @@
 //! work left that the same command resumes. `--json` writes one object to standard output and
 //! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
 
+#[cfg(feature = "bench")]
+mod bench;
 mod block;
 mod cell;
 mod daemon;

@@ -1,8 +1,6 @@
 //! `sidecore block`: one file a command, or a few that belong together.
 
 mod attach;
-#[cfg(feature = "bench")]
-mod bench;
 mod common;
 mod files;
 mod index;
@@ -16,8 +14,10 @@ mod unpack;
 pub(crate) use common::make_absolute;
 pub(crate) use mount::helper::as_helper as as_mount_helper;
 
+#[cfg(feature = "bench")]
+use crate::bench::BlockArgs as BenchArgs;
 #[cfg(not(feature = "bench"))]
-use crate::no_bench as bench;
+use crate::no_bench::Args as BenchArgs;
 use crate::{Outcome, output, run_each};
 use anyhow::Result;
 use clap::Subcommand;
@@ -76,7 +76,7 @@ pub(crate) enum Command {
     /// Extract files of an image to a directory or as tar, without a mount.
     Extract(files::ExtractArgs),
     /// The papers' experiments and the peers, on this machine.
-    Bench(bench::Args),
+    Bench(BenchArgs),
 }
 
 impl Command {

@@ -1,15 +1,15 @@
 //! `sidecore net`: the protocol stack.
 
-#[cfg(feature = "bench")]
-mod bench;
 mod drill;
 mod run;
 mod status;
 mod up;
 
 use crate::Outcome;
+#[cfg(feature = "bench")]
+use crate::bench::NetArgs as BenchArgs;
 #[cfg(not(feature = "bench"))]
-use crate::no_bench as bench;
+use crate::no_bench::Args as BenchArgs;
 use anyhow::Result;
 use clap::Subcommand;
 use sidecore_attach::Trust;
@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// Write the frames of a running stack's NIC to a file, as pcapng.
     Capture(status::CaptureArgs),
     /// Compare the stack with the kernel's and with the paper's figures, in one run.
-    Bench(bench::Args),
+    Bench(BenchArgs),
     /// Play scripts of packets, calls and times against the stack, in virtual time.
     Drill(drill::Args),
 }

@@ -1,14 +1,14 @@
 //! `sidecore offload ...`: benchmarks of off-loading, calls by hand, and programs that off-load.
 
-#[cfg(feature = "bench")]
-mod bench;
 mod call;
 mod inflate_frame;
 
 use crate::Outcome;
+#[cfg(feature = "bench")]
+use crate::bench::OffloadArgs as BenchArgs;
 use crate::live::Server;
 #[cfg(not(feature = "bench"))]
-use crate::no_bench as bench;
+use crate::no_bench::Args as BenchArgs;
 use anyhow::Result;
 use clap::Subcommand;
 use inflate_frame::InflateFrame;
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 pub(crate) enum Command {
     /// Round trips, tasks, throughput: compared with other libraries and with processes, in one
     /// run.
-    Bench(bench::Args),
+    Bench(BenchArgs),
     /// Call a kernel of a daemon, to try it out.
     Call(call::Args),
     /// List a daemon's kernels, with their versions and hashes.
@@ -35,7 +35,7 @@ pub(crate) enum Command {
     /// Another process of the bench; it starts these itself.
     #[cfg(feature = "bench")]
     #[command(hide = true)]
-    Peer(bench::Peer),
+    Peer(crate::bench::Peer),
 }
 
 /// The daemon that is meant.

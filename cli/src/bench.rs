@@ -1,0 +1,203 @@
+//! `sidecore block bench`, `net bench` and `offload bench`.
+//!
+//! Why here: arguments, printing and the picture; what is measured, and how, is in `sidecore_bench`.
+//! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
+
+use crate::figures::{Files, Outputs};
+use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
+use crate::{Outcome, output};
+use anyhow::{Context, Result, bail};
+use clap::builder::ValueParser;
+use sidecore_bench::{block, net, offload};
+use sidecore_terminal::values::one_of;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tempfile::TempDir;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Beside every figure stands its ratio to a peer that was interleaved with it, and the papers' \
+figure where they have one. Needs the peers' programs, and root for mounts and cold caches; what \
+is missing is said with its package, and the rest runs. The kernel's caches are dropped now and \
+then: other programs slow down meanwhile.
+
+Exit status: 0 measured (also where a target was missed), 1 something failed or \
+delivered wrong bytes, 2 could not run.")]
+pub(crate) struct BlockArgs {
+    /// Read this image over NBD and FUSE, instead of one of this machine's files
+    #[arg(value_name = "IMAGE")]
+    image: Option<PathBuf>,
+    /// Small inputs and few rounds: under a minute; a smoke run, not a result
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    outputs: Outputs,
+    /// Rounds; 5, with --quick 2, unless given
+    #[arg(long, value_name = "N", value_parser = rounds())]
+    rounds: Option<u16>,
+    /// Run only these: lzo, stages, paper, nbd, fuse, mount
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    #[arg(value_parser = one_of::<block::Group>(block::Group::names()))]
+    #[arg(hide_possible_values = true)]
+    only: Vec<block::Group>,
+    /// Directory for the inputs (about 6 GB, with --quick 0.6 GB), which are removed at the end
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Beside every figure stands its ratio to a peer that was interleaved with it, and the paper's \
+figure where it has one. Peers of the kernel's are in network namespaces that end with the bench: \
+they need root, iperf3, wrk and nginx; what is missing is said with its package, and the rest \
+runs. Two cores are kept busy meanwhile.
+
+Exit status: 0 measured (also where a target was missed), 1 something failed or \
+answered wrongly, 2 could not run.")]
+pub(crate) struct NetArgs {
+    /// Few rounds, short ones: under a minute; a smoke run, not a result
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    outputs: Outputs,
+    /// Rounds; 5, with --quick 2, unless given
+    #[arg(long, value_name = "N", value_parser = rounds())]
+    rounds: Option<u16>,
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',', help = net_groups())]
+    #[arg(value_parser = one_of::<net::Group>(net::Group::names()), hide_possible_values = true)]
+    only: Vec<net::Group>,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+The candidates of a group are interleaved in the same rounds, so that a ratio is of one moment of \
+one machine. Engines of the scheduling rows are virtual: they take their 96 us without a core. \
+What this machine lacks (a second core, a compiler with OpenMP) is said, and the rest runs.
+
+Exit status: 0 measured (also where a target was missed), 1 something failed or \
+answered wrongly, 2 could not run.")]
+pub(crate) struct OffloadArgs {
+    /// Few rounds, short ones: under 20 seconds; a smoke run, not a result
+    #[arg(long)]
+    quick: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, async,
+    /// strangers, streaming, zlib, kernels
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    #[arg(value_parser = one_of::<offload::Group>(offload::Group::names()))]
+    #[arg(hide_possible_values = true)]
+    only: Vec<offload::Group>,
+    /// Numbers of workers in group edtlp, 1 to 64 [default: 1 to 8; with --quick 1, 4, 8]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Vec<u16>,
+    #[command(flatten)]
+    files: Files,
+}
+
+fn rounds() -> ValueParser {
+    clap::value_parser!(u16)
+        .range(1..=block::ROUNDS_MAX as i64)
+        .into()
+}
+
+fn net_groups() -> String {
+    let names: Vec<_> = net::Group::names().collect();
+    format!("Run only these: {}", names.join(", "))
+}
+
+/// The flag that a signal raises; the files are there, or the bench is refused.
+fn begin(files: &Files) -> Result<Arc<AtomicBool>> {
+    let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
+    files.begin()?;
+    Ok(cancel)
+}
+
+fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program")
+}
+
+fn scratch() -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("sidecore-bench-").tempdir();
+    made.context("cannot make a directory for sockets")
+}
+
+impl BlockArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let files = &self.outputs.files;
+        let cancel = begin(files)?;
+        let config = block::Config {
+            image: self.image.clone(),
+            quick: self.quick,
+            rounds: self.rounds.map(usize::from),
+            only: self.only.clone(),
+            sidecore: this_program()?,
+            scratch: self.scratch.clone(),
+        };
+        let report = match block::run(&config, cancel, &mut |line| output::note!("{line}")) {
+            Err(block::BenchError::Missing(reason)) => bail!(reason),
+            other => other?,
+        };
+        files.write(|| report.tsv(), || Ok(block::picture::draw(&report)?))?;
+        self.outputs
+            .print(&report, block::report::render, block::report::people)?;
+        Ok(Outcome::of(report.figures.failures.is_empty()))
+    }
+}
+
+impl NetArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let files = &self.outputs.files;
+        let cancel = begin(files)?;
+        let scratch = scratch()?;
+        let config = net::Config {
+            quick: self.quick,
+            rounds: self.rounds.map(usize::from),
+            only: self.only.clone(),
+            sidecore: this_program()?,
+            scratch: scratch.path().to_owned(),
+        };
+        let report = net::run(&config, cancel, &mut |line| output::note!("{line}"))?;
+        files.write(|| report.tsv(), || Ok(net::picture::draw(&report)?))?;
+        self.outputs
+            .print(&report, net::report::render, net::report::people)?;
+        Ok(Outcome::of(report.figures.failures.is_empty()))
+    }
+}
+
+impl OffloadArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let cancel = begin(&self.files)?;
+        let scratch = scratch()?;
+        let config = offload::Config {
+            quick: self.quick,
+            only: self.only.clone(),
+            workers: self.workers.iter().copied().map(usize::from).collect(),
+            sidecore: this_program()?,
+            scratch: scratch.path().to_owned(),
+        };
+        let report = offload::run(&config, cancel, &mut |line| output::note!("{line}"))?;
+        let draw = || Ok(offload::picture::draw(&report)?);
+        self.files.write(|| report.tsv(), draw)?;
+        output::report(self.json, &report, offload::tables::text)?;
+        Ok(Outcome::of(report.figures.failures.is_empty()))
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Peer {
+    /// Role to play, in the bench's notation.
+    #[arg(value_name = "ROLE")]
+    role: String,
+}
+
+impl Peer {
+    /// Plays the role until standard input ends.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        offload::play(&self.role)?;
+        Ok(Outcome::Done)
+    }
+}
