@@ -1,7 +1,8 @@
 //! `sidecore block bench`, `net bench` and `offload bench`.
 //!
-//! Why here: arguments, printing and the picture; what is measured, and how, is in `sidecore_bench`.
-//! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
+//! Why here: arguments, printing and the picture; what is measured, and how, is in
+//! `sidecore_bench`. Must stay true: results alone go to standard output; Ctrl-C ends the run in
+//! order.
 
 use crate::figures::{Files, Outputs};
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};

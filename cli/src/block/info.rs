@@ -1,4 +1,5 @@
-//! `sidecore block info` and `diff` describe images, `list` and `status` this machine's live exports.
+//! `sidecore block info` and `diff` describe images, `list` and `status` this machine's live
+//! exports.
 //!
 //! Must stay true: none changes anything, and a server that hangs costs a bounded time.
 

@@ -1,5 +1,5 @@
-//! `sidecore block mount`, and `layer`, which the snapshotter starts for each layer that is not whole
-//! yet.
+//! `sidecore block mount`, and `layer`, which the snapshotter starts for each layer that is not
+//! whole yet.
 //!
 //! Why here: the arguments, and the lines that people read; the rest is in `sidecore_export`. The
 //! server's process opens the image, because its engines are threads.

@@ -61,9 +61,10 @@ pub struct CaptureSummary {
 pub enum CaptureError {
     /// An expression that is no filter.
     #[error(
-        "filter: {reason}; write `host ADDRESS`, `net PREFIX/BITS`, `port N`, `portrange A-B` (each \
-         after `src` or `dst`, too), `proto N`, `tcp`, `udp`, `icmp`, `icmp6`, `arp`, `ip`, `ip6` \
-         (each before one of these, too), with `and`, `or`, `not` and parentheses between them"
+        "filter: {reason}; write `host ADDRESS`, `net PREFIX/BITS`, `port N`, `portrange A-B` \
+         (each after `src` or `dst`, too), `proto N`, `tcp`, `udp`, `icmp`, `icmp6`, `arp`, `ip`, \
+         `ip6` (each before one of these, too), with `and`, `or`, `not` and parentheses between \
+         them"
     )]
     Filter {
         /// The fault, and its word.
