@@ -2,8 +2,8 @@
 //!
 //! Random sessions, compared call by call with the BEAGLE that is installed.
 
-use crate::api::{Api, Gradients};
 use crate::session::{Config, Log, play};
+use crate::{Api, Gradients};
 use hmsbeagle::abi::{NONE, Operation, flag};
 use sidecore_likelihood::likelihood::{Likelihood, Options};
 use sidecore_likelihood::model::{Model, ModelName};

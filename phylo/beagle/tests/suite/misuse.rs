@@ -1,6 +1,6 @@
 //! Wrong calls get the documented numbers, and none ends the program.
 
-use crate::api::{Api, Gradients};
+use crate::{Api, Gradients};
 use hmsbeagle::abi::{Operation, flag};
 use hmsbeagle::c as beagle;
 use std::ffi::{c_int, c_long};

@@ -1,7 +1,7 @@
 //! A random session of one client: all of its calls follow from a seed, and what they return is
 //! written down.
 
-use crate::api::{Api, Gradients};
+use crate::{Api, Gradients};
 use hmsbeagle::abi::{InstanceDetails, NONE, Operation, PartitionOperation, flag};
 use sidecore_random::SplitMix;
 use std::ffi::{c_int, c_long};
