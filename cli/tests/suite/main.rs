@@ -7,8 +7,6 @@
 mod bench;
 mod benchmarks;
 mod commands;
-#[path = "../common/mod.rs"]
-mod common;
 mod daemon;
 mod doctor;
 mod document;
@@ -39,7 +37,6 @@ mod phylo_models;
 mod phylo_search;
 mod phylo_workflow;
 mod release;
-mod repository;
 mod serve;
 mod serve_tls;
 #[path = "../../../image/remote/tests/common/server.rs"]
@@ -55,6 +52,71 @@ mod tour;
 mod trace;
 mod trust;
 mod walks;
+
+mod common {
+    //! Helpers shared by the tests of benches.
+
+    #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
+
+    use std::path::Path;
+    use std::process::Command;
+
+    /// Asserts that a bench refuses each of `cases` at once: exit status 2, the words in its message,
+    /// and nothing left in `scratch`.
+    pub(crate) fn refused(
+        scratch: &Path,
+        bench: impl Fn(&[&str]) -> Command,
+        cases: &[([&str; 2], &str)],
+    ) {
+        for (arguments, words) in cases {
+            let output = bench(arguments).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+            assert!(errors.contains(words), "{arguments:?}: {errors}");
+        }
+        assert_eq!(std::fs::read_dir(scratch).unwrap().count(), 0);
+    }
+}
+
+mod repository {
+    //! The repository's text files, read once for all tests that look at them.
+
+    use std::collections::BTreeMap;
+    use std::path::{Path, PathBuf};
+    use std::sync::OnceLock;
+
+    pub(super) fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    }
+
+    /// Every file outside of `target` and `.git`, by its path from the root; contents that are no text
+    /// have replacement characters.
+    pub(super) fn files() -> &'static BTreeMap<String, String> {
+        static FILES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+        FILES.get_or_init(|| {
+            let (root, mut found) = (root(), BTreeMap::new());
+            let mut folders = vec![root.clone()];
+            while let Some(folder) = folders.pop() {
+                for entry in folder.read_dir().expect("a folder of the repository") {
+                    let path = entry.expect("an entry").path();
+                    let name = path.strip_prefix(&root).expect("below the root");
+                    let name = name.to_str().expect("a name in UTF-8").to_owned();
+                    // A link may lead to a folder above.
+                    if path.is_symlink() || matches!(&*name, "target" | ".git") {
+                        continue;
+                    }
+                    if path.is_dir() {
+                        folders.push(path);
+                    } else {
+                        let bytes = std::fs::read(&path).expect("a readable file");
+                        found.insert(name, String::from_utf8_lossy(&bytes).into_owned());
+                    }
+                }
+            }
+            found
+        })
+    }
+}
 
 mod serving {
     //! Start of a server: its first line reports that it is ready.
