@@ -61,8 +61,8 @@ mod common {
     use std::path::Path;
     use std::process::Command;
 
-    /// Asserts that a bench refuses each of `cases` at once: exit status 2, the words in its message,
-    /// and nothing left in `scratch`.
+    /// Asserts that a bench refuses each of `cases` at once: exit status 2, the words in its
+    /// message, and nothing left in `scratch`.
     pub(crate) fn refused(
         scratch: &Path,
         bench: impl Fn(&[&str]) -> Command,
@@ -89,8 +89,8 @@ mod repository {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
     }
 
-    /// Every file outside of `target` and `.git`, by its path from the root; contents that are no text
-    /// have replacement characters.
+    /// Every file outside of `target` and `.git`, by its path from the root; contents that are no
+    /// text have replacement characters.
     pub(super) fn files() -> &'static BTreeMap<String, String> {
         static FILES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
         FILES.get_or_init(|| {
