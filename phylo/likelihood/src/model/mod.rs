@@ -489,38 +489,22 @@ impl std::fmt::Display for Model {
     }
 }
 
-/// A matrix that a model can be named after.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KnownMatrix {
-    /// The name, as it is printed; `MULTIx_MK` and `MULTIx_GTR` stand for all numbers of states.
-    pub name: &'static str,
-    /// The alphabet that it is for.
-    pub alphabet: Alphabet,
-    /// True of mixtures, whose classes of rates have a matrix each.
-    pub mixture: bool,
-}
-
-/// All named matrices, those of DNA first; in each alphabet simple ones first. Accepted aliases,
-/// such as `JC69`, are not included.
-pub fn names() -> impl Iterator<Item = KnownMatrix> {
-    let known = |name, alphabet, mixture| KnownMatrix {
-        name,
-        alphabet,
-        mixture,
-    };
+/// All matrices that a model can be named after, with their alphabets, and true for mixtures, whose
+/// classes of rates have a matrix each. Those of DNA come first; in each alphabet simple ones do.
+/// `MULTIx_MK` and `MULTIx_GTR` stand for all numbers of states. Accepted aliases, such as `JC69`,
+/// are not included.
+pub fn names() -> impl Iterator<Item = (&'static str, Alphabet, bool)> {
     let dna = dna::NAMED.iter();
-    let dna = dna.map(move |named| known(named.name, Alphabet::Dna, false));
+    let dna = dna.map(|named| (named.name, Alphabet::Dna, false));
     let published = protein::PUBLISHED.iter().map(|published| published.name);
     let protein = published.chain(["PROTGTR"]);
-    let protein = protein.map(move |name| known(name, Alphabet::Protein, false));
+    let protein = protein.map(|name| (name, Alphabet::Protein, false));
     let mixtures = MIXTURES.iter();
-    let mixtures = mixtures.map(move |mixture| known(mixture.name, Alphabet::Protein, true));
+    let mixtures = mixtures.map(|mixture| (mixture.name, Alphabet::Protein, true));
     let states = states::NAMES.into_iter();
-    let states = states.map(move |(name, alphabet)| known(name, alphabet, false));
+    let states = states.map(|(name, alphabet)| (name, alphabet, false));
     let kinds = CodonKind::NAMES.into_iter().take(3);
-    let codons =
-        kinds.map(move |(name, _)| known(name, Alphabet::Codon(GeneticCode::STANDARD), false));
+    let codons = kinds.map(|(name, _)| (name, Alphabet::Codon(GeneticCode::STANDARD), false));
     dna.chain(protein)
         .chain(mixtures)
         .chain(states)

@@ -230,15 +230,15 @@ fn data_types_and_scalers_are_raxmls() {
 /// understood again.
 #[test]
 fn all_names_are_parsed_and_printed() {
-    for known in names() {
-        let text = known.name.replace('x', "7");
+    for (name, alphabet, is_mixture) in names() {
+        let text = name.replace('x', "7");
         let named = parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(named.exchange.label(), text);
-        match known.alphabet {
+        match alphabet {
             Alphabet::Multistate(_) => assert_eq!(named.alphabet(), Alphabet::Multistate(7)),
             alphabet => assert_eq!(named.alphabet(), alphabet, "{text}"),
         }
-        assert_eq!(named.rates.categories() > 1, known.mixture, "{text}");
+        assert_eq!(named.rates.categories() > 1, is_mixture, "{text}");
         let made = model(&text);
         let printed = made.to_string();
         let again = parse(&printed).unwrap_or_else(|error| panic!("{printed}: {error}"));
@@ -260,7 +260,7 @@ fn a_printed_model_is_the_same_model() {
     let shares: Vec<String> = (1..=20)
         .map(|k| format!("{}", f64::from(k) / 210.0))
         .collect();
-    let mut names: Vec<String> = names().map(|known| known.name.replace('x', "5")).collect();
+    let mut names: Vec<String> = names().map(|(name, ..)| name.replace('x', "5")).collect();
     names.extend(protein::all().map(|published| published.name.to_owned()));
     names.extend(protein::STOCK.map(|(name, _)| name.to_owned()));
     for known in names.clone() {
