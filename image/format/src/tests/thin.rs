@@ -5,7 +5,6 @@
 use super::super::audit::Audit;
 use super::super::tree::{Hash, Signature};
 use super::super::write::{Layout, Packed};
-use super::super::*;
 use super::*;
 use crate::codec;
 
