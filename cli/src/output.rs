@@ -16,6 +16,7 @@ pub(crate) use sidecore_terminal::print::{
 };
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Instant;
 
 /// Sends log lines to standard error; the level comes from `SIDECORE_LOG` (`error`, `warn`, `info`,
 /// `debug`).
@@ -68,6 +69,17 @@ pub(crate) struct Timed<R> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) engines: Option<usize>,
     pub(crate) seconds: f64,
+}
+
+impl<R> Timed<R> {
+    /// A report that is ready now.
+    pub(crate) fn since(began: Instant, engines: Option<usize>, report: R) -> Self {
+        Self {
+            report,
+            engines,
+            seconds: began.elapsed().as_secs_f64(),
+        }
+    }
 }
 
 /// Writes one line to standard error: `note!("{} is open", path)`.

@@ -238,11 +238,7 @@ impl ExtractArgs {
         let report = watched(None, "extracting", |on_bytes| {
             extract_watched(tree, wanted, into, options, on_bytes)
         })?;
-        let timed = Timed {
-            report,
-            engines: None,
-            seconds: began.elapsed().as_secs_f64(),
-        };
+        let timed = Timed::since(began, None, report);
         for remark in timed.report.remarks() {
             output::note!("{remark}");
         }

@@ -84,11 +84,7 @@ impl Args {
             let work = Work::of(engines, limits);
             index_file(&image, &name, self.output.as_deref(), work, on_bytes)
         })?;
-        let timed = Timed {
-            report: indexed,
-            engines: Some(engines),
-            seconds: began.elapsed().as_secs_f64(),
-        };
+        let timed = Timed::since(began, Some(engines), indexed);
         output::report(self.json, &timed, |timed| {
             timed.report.line(timed.seconds).into()
         })

@@ -258,11 +258,7 @@ impl CommitArgs {
             let image = device.image();
             commit(image, index, &overlay, target, &options, guard, on_bytes)
         })?;
-        let timed = Timed {
-            report,
-            engines: None,
-            seconds: began.elapsed().as_secs_f64(),
-        };
+        let timed = Timed::since(began, None, report);
         written(&self.output, self.json, &timed, |committed, seconds| {
             committed.text(&self.output, seconds)
         })

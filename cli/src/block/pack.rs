@@ -173,14 +173,8 @@ impl Args {
         let report = watched(source.size_bytes, "packing", |on_bytes| {
             pack_guarded(source, target, &options, guard, on_bytes)
         })?;
-        let timed = Timed {
-            report: Packed {
-                report,
-                inner: inner.map(Kind::name),
-            },
-            engines: Some(options.engines),
-            seconds: began.elapsed().as_secs_f64(),
-        };
+        let inner = inner.map(Kind::name);
+        let timed = Timed::since(began, Some(options.engines), Packed { report, inner });
         written(&self.output, self.json, &timed, |packed, seconds| {
             packed.report.text(&self.output, seconds)
         })

@@ -51,11 +51,7 @@ impl Args {
         let unpacked = watched(Some(index.raw_bytes()), "unpacking", |on_bytes| {
             unpack_image(image, index, target, work, on_bytes)
         })?;
-        let timed = Timed {
-            report: unpacked,
-            engines: Some(engines),
-            seconds: began.elapsed().as_secs_f64(),
-        };
+        let timed = Timed::since(began, Some(engines), unpacked);
         written(&self.output, self.json, &timed, |unpacked, seconds| {
             let (path, bytes) = (self.output.display(), bytes(unpacked.raw_bytes));
             format!("{path}: {bytes} in {seconds:.1} s").into()
@@ -170,11 +166,7 @@ impl ExportArgs {
         let exported = watched(Some(source.size_bytes()), "exporting", |on_bytes| {
             export(&*source, target, format, work, on_bytes)
         })?;
-        let timed = Timed {
-            report: exported,
-            engines: None,
-            seconds: began.elapsed().as_secs_f64(),
-        };
+        let timed = Timed::since(began, None, exported);
         written(&self.output, self.json, &timed, |exported, seconds| {
             let (path, raw) = (self.output.display(), bytes(exported.raw_bytes));
             format!("{path}: {raw} in {seconds:.1} s").into()

@@ -10,6 +10,7 @@ use sidecore_phylo::dating::{
 };
 use sidecore_phylo::newick::Newick;
 use sidecore_sys::width::{ToU64, ToUsize};
+use sidecore_terminal::values::number;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -38,14 +39,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAMES|@FILE")]
     outgroup: Option<String>,
     /// Rate that is known, in place of the best one
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE")]
+    #[arg(value_parser = number(|it| (1e-15..=1e9).contains(&it), "a number from 1e-15 to 1e9"))]
     rate: Option<f64>,
     /// Replicates of the lengths, for intervals
     #[arg(long, value_name = "N", default_value = "0")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=100_000))]
     replicates: u32,
     /// Standard deviation of the branches' rates in the replicates, as a share of the rate
-    #[arg(long, value_name = "SHARE", default_value = "0.2", value_parser = spread)]
+    #[arg(long, value_name = "SHARE", default_value = "0.2")]
+    #[arg(value_parser = number(|it| (0.0..=10.0).contains(&it), "a number from 0 to 10"))]
     spread: f64,
     /// Seed of the replicates
     #[arg(long, value_name = "S", default_value = "1")]
@@ -62,19 +65,6 @@ pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    let rate: Option<f64> = text.parse().ok();
-    rate.filter(|rate| (1e-15..=1e9).contains(rate))
-        .ok_or_else(|| "a number from 1e-15 to 1e9".to_owned())
-}
-
-fn spread(text: &str) -> Result<f64, String> {
-    let share: Option<f64> = text.parse().ok();
-    share
-        .filter(|share| (0.0..=10.0).contains(share))
-        .ok_or_else(|| "a number from 0 to 10".to_owned())
 }
 
 impl Args {

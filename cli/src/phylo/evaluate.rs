@@ -14,7 +14,7 @@ use sidecore_phylo::likelihood::Lengths;
 use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::topology::{self, SiteTable, Verdict, compare, fitted_sites};
 use sidecore_terminal::progress::{self, Shape};
-use sidecore_terminal::values::Offered;
+use sidecore_terminal::values::{Offered, number};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -42,7 +42,8 @@ pub(crate) struct Args {
     #[arg(long, value_parser = common::linkages(), value_name = "LINKAGE")]
     brlen: Option<Lengths>,
     /// Stop fitting when a round gains less than this in log-likelihood
-    #[arg(long, value_name = "GAIN", default_value = "0.001", value_parser = gain)]
+    #[arg(long, value_name = "GAIN", default_value = "0.001")]
+    #[arg(value_parser = number(|it| (1e-9..=1e3).contains(&it), GAIN))]
     epsilon: f64,
     /// Write each site's log-likelihood to this file: line N is column N of the alignment; 0 where
     /// no taxon has a character; of several trees, one after the other, with tabs between
@@ -64,12 +65,6 @@ pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
-}
-
-fn gain(text: &str) -> Result<f64, String> {
-    let gain: Option<f64> = text.parse().ok();
-    gain.filter(|gain| (1e-9..=1e3).contains(gain))
-        .ok_or_else(|| "a number from 0.000000001 to 1000".to_owned())
 }
 
 impl Args {
@@ -186,6 +181,7 @@ fn write(path: &Option<PathBuf>, text: impl FnOnce() -> String) -> Result<()> {
     path.map_or(Ok(()), |path| output::file(path, &text()))
 }
 
+const GAIN: &str = "a number from 0.000000001 to 1000";
 /// Cuts that the count of a terrace tries: some seconds.
 const CUTS_MAX: u64 = 1_000_000;
 

@@ -12,7 +12,7 @@ use sidecore_phylo::selection::{self, Criterion, Fit, SelectionReport, select};
 use sidecore_phylo::tree::Tree;
 use sidecore_sys::width::ToUsize;
 use sidecore_terminal::progress::{Shape, bar};
-use sidecore_terminal::values::named;
+use sidecore_terminal::values::{named, number};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -55,7 +55,8 @@ pub(crate) struct Args {
     merge: Scheme,
     /// Share of the pairs that rcluster and rclusterf try in a round, those most alike in rate and
     /// in the spread of rates across sites; 10 unless given
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT")]
+    #[arg(value_parser = number(|it| it > 0.0 && it <= 100.0, PERCENT))]
     rcluster: Option<f64>,
     /// The most pairs that they try in a round; unless given 1,000, or 10 for each partition
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -111,12 +112,6 @@ enum Scheme {
     Greedy,
     Rcluster,
     Rclusterf,
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let percent: Option<f64> = text.parse().ok();
-    let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
-    percent.ok_or_else(|| "not a percentage above 0, up to 100".to_owned())
 }
 
 /// A kind of data.
@@ -288,5 +283,6 @@ impl Bar {
     }
 }
 
+const PERCENT: &str = "not a percentage above 0, up to 100";
 /// PartitionFinder's and IQ-TREE's default.
 const RCLUSTER_PERCENT: f64 = 10.0;

@@ -24,7 +24,7 @@ use sidecore_phylo::io::setup::{Choices, RunSetup};
 use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths};
 use sidecore_phylo::newick::Newick;
 use sidecore_status::Publisher;
-use sidecore_terminal::values::{Offered, named};
+use sidecore_terminal::values::{Offered, named, number};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -238,7 +238,8 @@ struct Options {
     #[arg(long)]
     rapid: bool,
     /// Make jackknife replicates in place of bootstraps: each keeps this share of the sites, once
-    #[arg(long, value_name = "SHARE", value_parser = kept, conflicts_with = "rapid")]
+    #[arg(long, value_name = "SHARE", conflicts_with = "rapid")]
+    #[arg(value_parser = number(|it| it > 0.0 && it < 1.0, KEPT))]
     jackknife: Option<f64>,
     /// The most bootstraps of auto
     #[arg(
@@ -274,16 +275,12 @@ struct Options {
     tables: common::SiteTables,
 }
 
+const KEPT: &str = "a number above 0 and below 1, such as 0.5";
+
 #[derive(Debug, Clone, Copy)]
 enum Amount {
     Exactly(u32),
     Auto,
-}
-
-fn kept(text: &str) -> Result<f64, String> {
-    let share: Option<f64> = text.parse().ok();
-    let share = share.filter(|share| *share > 0.0 && *share < 1.0);
-    share.ok_or_else(|| "a number above 0 and below 1, such as 0.5".to_owned())
 }
 
 fn amount(text: &str) -> Result<Amount, String> {

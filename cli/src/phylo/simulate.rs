@@ -9,7 +9,7 @@ use sidecore_phylo::io::data::{check_lengths, model_name};
 use sidecore_phylo::model::Model;
 use sidecore_phylo::simulate::{numbered_names, simulate, simulation_bytes, tree_of_seed};
 use sidecore_sys::width::ToUsize;
-use sidecore_terminal::values::Offered;
+use sidecore_terminal::values::{Offered, number};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -22,7 +22,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=100_000))]
     taxa: Option<u32>,
     /// Mean length of the random tree's branches
-    #[arg(long, value_name = "LENGTH", default_value = "0.1", value_parser = mean_length)]
+    #[arg(long, value_name = "LENGTH", default_value = "0.1")]
+    #[arg(value_parser = number(|it| (1e-6..=10.0).contains(&it), "a number from 0.000001 to 10"))]
     branch_mean: f64,
     /// Number of sites
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
@@ -40,13 +41,6 @@ pub(crate) struct Args {
     /// Write the tree to this file as well
     #[arg(long, value_name = "FILE")]
     tree_out: Option<PathBuf>,
-}
-
-fn mean_length(text: &str) -> Result<f64, String> {
-    let length: Option<f64> = text.parse().ok();
-    length
-        .filter(|length| (1e-6..=10.0).contains(length))
-        .ok_or_else(|| "a number from 0.000001 to 10".to_owned())
 }
 
 impl Args {

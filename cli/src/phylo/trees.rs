@@ -9,7 +9,7 @@ use sidecore_phylo::consensus::{Rule, consensus_within};
 use sidecore_phylo::io::input;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooting::{Method, Rooted, check_steps, root, root_bytes};
-use sidecore_terminal::values::named;
+use sidecore_terminal::values::{named, number};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -106,7 +106,8 @@ pub(crate) struct ConsensusArgs {
     ]))]
     rule: Rule,
     /// Branches that more than this share of the trees has, 0.5 to 1, in place of a rule
-    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "rule")]
+    #[arg(long, value_name = "SHARE", conflicts_with = "rule")]
+    #[arg(value_parser = number(|it| (0.5..1.0).contains(&it), ABOVE))]
     above: Option<f64>,
     /// Trees at the file's start that are left out (burn-in)
     #[arg(long, value_name = "N", default_value = "0")]
@@ -119,14 +120,8 @@ pub(crate) struct ConsensusArgs {
     json: bool,
 }
 
+const ABOVE: &str = "a number of at least 0.5 and below 1";
 const EXTENDED: &str = "These, then the most frequent of the others as long as they are compatible";
-
-fn share(text: &str) -> Result<f64, String> {
-    let share: Option<f64> = text.parse().ok();
-    share
-        .filter(|share| (0.5..1.0).contains(share))
-        .ok_or_else(|| "a number of at least 0.5 and below 1".to_owned())
-}
 
 impl ConsensusArgs {
     pub(crate) fn run(self) -> Result<Outcome> {

@@ -31,6 +31,18 @@ pub fn named<T: Clone + Send + Sync + 'static>(
     })
 }
 
+/// A parser of a number for which `fits` holds; a refusal says by `form` which numbers do.
+pub fn number(
+    fits: fn(f64) -> bool,
+    form: &'static str,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |text: &str| {
+        let number: Option<f64> = text.parse().ok();
+        let number = number.filter(|number| fits(*number));
+        number.ok_or_else(|| form.to_owned())
+    }
+}
+
 /// A parser that takes any text, with some that completions offer.
 #[derive(Debug, Clone)]
 pub struct Offered(pub fn() -> Vec<&'static str>);
