@@ -14,6 +14,11 @@
 //! give equal runs.
 //!
 //! Source: the multigrain scheduling paper of 2007, sections 5.2 to 5.4; own for cold resumes.
+//!
+//! Random times are exponential and yet have an exact mean: a model that simulates one off-load in
+//! sixteen must not owe its figures to luck. Each stream repeatedly deals the same [`STRATA`]
+//! quantiles of the exponential distribution, each time in another random order, so over each full
+//! deal the mean is exactly 1. Must stay true: the same seed deals the same times on every machine.
 
 use crate::host::{Hosts, Leave, count};
 use crate::machine::{Loop, Machine};

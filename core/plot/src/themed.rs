@@ -4,6 +4,12 @@
 //! once cannot know. Must stay true: the page defines `--ink`, `--ground`, `--rule`, `--grey` and
 //! `--line-1` to `--line-5`; text is not touched, only attributes.
 //! Source: SVG 2, presentation attributes take any CSS value, `var()` too.
+//!
+//! Files: pages that show pictures of files are dark where their reader is, and a white sheet in
+//! them glares. [`adaptive`] makes the colours follow the reader's setting. Must stay true:
+//! presentation attributes stay, so that a reader without style sheets has the light picture;
+//! [`themed()`] takes the style out again. Source: Media Queries Level 5, `prefers-color-scheme`;
+//! SVG 2, a style beats an attribute.
 
 use crate::chart::RULE;
 use crate::{COLOURS, GREY};

@@ -2,9 +2,14 @@
 //!
 //! Why here: a page on the loopback can be reached by every program of the machine, and by every
 //! page in the owner's browser. A name that an attacker resolves to 127.0.0.1 (DNS rebinding) makes
-//! their page one of this origin, so the host is checked by its name. Must stay true: pure; without
-//! the token each path has the same answer. Source: RFC 9110, section 7.2; the Fetch Metadata
-//! request headers (W3C).
+//! their page one of this origin, so the host is checked by its name. Must stay true: a decision is
+//! pure; without the token each path has the same answer. Source: RFC 9110, section 7.2; the Fetch
+//! Metadata request headers (W3C).
+//!
+//! The token is the secret in the page's address: any user of the machine can connect to a port of
+//! the loopback, and only the address that was printed to its owner opens the page. Must stay true:
+//! 128 bits of the system's randomness, new in each run; compared in a time that depends on the
+//! length alone; never logged.
 
 use hyper::StatusCode;
 use subtle::ConstantTimeEq;

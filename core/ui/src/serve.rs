@@ -4,6 +4,9 @@
 //! thread, which never waits for a client; a connection without the token holds a place only until
 //! another comes; each connection ends after [`LIFE`] at the latest, however slowly its peer reads.
 //! Answers share their bytes, so a slow reader costs no copy of a tree.
+//!
+//! The page's files are part of the program: a path is looked up in a table and in nothing else, so
+//! no path leads out of it.
 
 use crate::guard::Token;
 use crate::guard::{Ask, Verdict, judge};

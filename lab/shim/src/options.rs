@@ -1,4 +1,7 @@
 //! getsockopt(2) and setsockopt(2).
+//!
+//! Session state is in the kernel's structures: `include/uapi/linux/tcp.h` (`struct tcp_info`) and
+//! `linux/sock_diag.h` (`SK_MEMINFO`). Values that the stack does not count are 0.
 #![allow(unsafe_code)] // the C surface: reads and writes what C's pointers point to
 
 use crate::abi::User;

@@ -53,6 +53,10 @@
 //! Must stay true: a command that is refused has moved nothing. One thread: the one that runs the
 //! kernel. Source: Cell Broadband Engine Architecture, "Memory Flow Controller"; SPU C/C++ Language
 //! Extensions, "MFC".
+//!
+//! Rules on sizes and alignment are those of the same architecture's "MFC Commands" (transfer
+//! sizes, alignment) and "DMA List Commands" (the number of elements, which bounds a large
+//! transfer).
 
 mod handle;
 mod streams;

@@ -3,6 +3,11 @@
 //! Why here: later curves are judged by earlier ones. Small pages whose data stays in the caches
 //! show the capacity of a level; the reach of the same level with other pages shows how much of
 //! them one translation covers.
+//!
+//! A step in a curve could be a cache's. Where few frames show in many pages, the same bytes can be
+//! visited through as few pages as there are frames: the caches see no difference, translation
+//! does. So a step is measured once more, below and above, in turns with that control: any
+//! difference between the two is translation.
 
 use super::memory::{Memory, SMALL_VALUES};
 use super::probe::{Probe, Window};

@@ -376,7 +376,8 @@ const ARRAY_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES;
 /// A name and the inode that it names.
 pub(super) type Name<'t> = (&'t [u8], Id);
 
-/// A directory's names in order, `.` and `..` included.
+/// A directory's names in order, `.` and `..` included: that of the kernel's binary search, first
+/// over blocks, then over entries.
 pub(super) fn in_order<'t>(
     own: Id,
     parent: Id,

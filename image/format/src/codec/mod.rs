@@ -275,7 +275,7 @@ fn corrupt(codec: CodecId, reason: &'static str) -> CodecError {
     CodecError::Corrupt { codec, reason }
 }
 
-/// Copies.
+/// Copies: raw images, and frames that did not shrink, are handled like all others.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct StoreInflater {
     done: usize,

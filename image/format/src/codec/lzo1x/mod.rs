@@ -9,6 +9,10 @@
 //!   `optimal` above.
 //! - `emit`: the only place that turns literals and matches into instruction bytes.
 //!
+//! The level chooses the parser; all levels share one emitter, so every level's streams decompress
+//! alike. The stream for a frame depends on the frame and the level alone; it always ends in the
+//! end marker and is at most [`bound`] bytes.
+//!
 //! Must stay true: whatever the bytes, decompression neither panics nor leaves its slices; every
 //! stream made here is accepted by liblzo2's `lzo1x_decompress_safe`, with the same bytes. `unsafe`
 //! is in `fast` alone.

@@ -12,6 +12,12 @@
 //!
 //! Source: shortest path over (position, state), as optimal parsers since Storer and Szymanski
 //! (1982) do.
+//!
+//! Matches: the cost of one grows with its distance, so for every length only the nearest earlier
+//! occurrence of the bytes matters; [`Finder`] finds these, nearest first, each longer than the one
+//! before. Must stay true: positions are entered in order, each once; nothing is reported beyond
+//! [`REACH_FAR`] or before the frame's start; a search examines at most the level's depth of
+//! candidates. Source: hash chains, as in Deutsch's deflate (RFC 1951, section 4).
 
 use super::emit::{
     Emitter, LENGTH_FAR, LENGTH_MIDDLE, LENGTH_RUN, LENGTH_SHORT, REACH_AFTER_RUN, REACH_FAR,

@@ -6,6 +6,9 @@
 //! Must stay true: every way carries a number there and the same number back, and it is checked;
 //! only the way that is measured has a thread that spins.
 //! One thread, pinned while it measures. Source: own. The ways of others are in `others`.
+//!
+//! Ours are the public interface that programs use, nothing below it; the engine has a core of its
+//! own, and has gone to sleep whenever another way is measured.
 
 mod others;
 

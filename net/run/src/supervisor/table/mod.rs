@@ -4,6 +4,8 @@
 //! Must stay true: a socket that is removed leaves nothing behind: no waiting call, no port, no
 //! name, no request to the stack, and nothing that its own fields release (rings, rendezvous
 //! sockets).
+//!
+//! A program's descriptors: the file behind one, and behind its duplicates, is replaced here.
 
 use super::calls::{Calls, Goal, Limit};
 use super::duplicates::Duplicates;
