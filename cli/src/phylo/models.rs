@@ -231,8 +231,8 @@ impl Args {
         if let Some(path) = &self.output {
             output::file(path, &scheme.to_lines(&parts))?;
         }
-        let summary = scheme.summary(&parts, options.criterion);
-        output::report(self.json, &summary, |summary| summary.text(parts.len()))
+        let (summary, text) = scheme.summary(&parts, options.criterion);
+        output::report(self.json, &summary, |_| text)
     }
 
     /// The scheme of merging.

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use sidecore_attach::Protocol;
-//! use sidecore_attach::protocol::{KIND_STATUS, Mismatch};
+//! use sidecore_attach::protocol::KIND_STATUS;
 //!
 //! let protocol = |version| Protocol {
 //!     magic: u64::from_le_bytes(*b"EXAMPLE1"),
@@ -18,7 +18,8 @@
 //! let read = protocol(2).parse(&message);
 //! assert_eq!(read, Ok((KIND_STATUS, &b"all is well"[..])));
 //! // A peer of another release says so, rather than misread it.
-//! assert_eq!(protocol(1).parse(&message), Err(Mismatch::Version(2)));
+//! let refused = protocol(1).parse(&message).unwrap_err();
+//! assert!(refused.contains("the client speaks version 2 of the protocol"));
 //! ```
 
 /// A connection of a server, until its end.
@@ -49,17 +50,6 @@ pub struct Protocol {
     pub server: &'static str,
 }
 
-/// A message that this protocol does not have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mismatch {
-    /// It does not begin with the magic.
-    Foreign,
-    /// It is of another version.
-    Version(u32),
-    /// A question of another length than [`QUESTION_BYTES`].
-    Length(usize),
-}
-
 impl Protocol {
     /// A message of this kind.
     #[must_use]
@@ -85,17 +75,23 @@ impl Protocol {
     /// Kind and body of a message.
     ///
     /// # Errors
-    /// [`Mismatch`].
-    pub fn parse<'m>(&self, message: &'m [u8]) -> Result<(u32, &'m [u8]), Mismatch> {
-        let (magic, rest) = message.split_first_chunk().ok_or(Mismatch::Foreign)?;
-        let (kind, rest) = rest.split_first_chunk().ok_or(Mismatch::Foreign)?;
-        let (version, body) = rest.split_first_chunk().ok_or(Mismatch::Foreign)?;
+    /// It does not begin with the magic, or is of another version: the reason to send to its
+    /// author.
+    pub fn parse<'m>(&self, message: &'m [u8]) -> Result<(u32, &'m [u8]), String> {
+        let foreign = || "this is no message of a sidecore client".to_owned();
+        let (magic, rest) = message.split_first_chunk().ok_or_else(foreign)?;
+        let (kind, rest) = rest.split_first_chunk().ok_or_else(foreign)?;
+        let (version, body) = rest.split_first_chunk().ok_or_else(foreign)?;
         if u64::from_le_bytes(*magic) != self.magic {
-            return Err(Mismatch::Foreign);
+            return Err(foreign());
         }
-        let version = u32::from_le_bytes(*version);
-        if version != self.version {
-            return Err(Mismatch::Version(version));
+        let theirs = u32::from_le_bytes(*version);
+        if theirs != self.version {
+            return Err(format!(
+                "the client speaks version {theirs} of the protocol, this {} version {}; use the \
+                 same release for both",
+                self.server, self.version
+            ));
         }
         Ok((u32::from_le_bytes(*kind), body))
     }
@@ -103,32 +99,17 @@ impl Protocol {
     /// Kind and body of a question.
     ///
     /// # Errors
-    /// [`Mismatch`].
+    /// As [`Self::parse`], and for a length other than [`QUESTION_BYTES`].
     pub fn parse_question(
         &self,
         message: &[u8],
-    ) -> Result<(u32, [u8; QUESTION_BODY_BYTES]), Mismatch> {
+    ) -> Result<(u32, [u8; QUESTION_BODY_BYTES]), String> {
         let (kind, body) = self.parse(message)?;
+        let bytes = message.len();
         let body = body
             .try_into()
-            .map_err(|_| Mismatch::Length(message.len()))?;
+            .map_err(|_| format!("a question of {bytes} bytes; it has {QUESTION_BYTES}"))?;
         Ok((kind, body))
-    }
-
-    /// The reason to send to the author of such a message.
-    #[must_use]
-    pub fn reason(&self, mismatch: Mismatch) -> String {
-        match mismatch {
-            Mismatch::Foreign => "this is no message of a sidecore client".to_owned(),
-            Mismatch::Version(theirs) => format!(
-                "the client speaks version {theirs} of the protocol, this {} version {}; use the \
-                 same release for both",
-                self.server, self.version
-            ),
-            Mismatch::Length(bytes) => {
-                format!("a question of {bytes} bytes; it has {QUESTION_BYTES}")
-            }
-        }
     }
 }
 
@@ -155,10 +136,10 @@ mod tests {
         );
         let mut old = question;
         old[12] = 9;
-        assert_eq!(PROTOCOL.parse(&old), Err(Mismatch::Version(9)));
-        assert!(PROTOCOL.reason(Mismatch::Version(9)).contains("version 9"));
+        assert!(PROTOCOL.parse(&old).unwrap_err().contains("version 9"));
         let long = PROTOCOL.message(KIND_ATTACH, &[0; 17]);
-        assert_eq!(PROTOCOL.parse_question(&long), Err(Mismatch::Length(33)));
+        let refused = PROTOCOL.parse_question(&long).unwrap_err();
+        assert!(refused.contains("33 bytes"), "{refused}");
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 //! Why here: a file must be what its name says. SVG and HTML are made here; PNG and PDF by
 //! `rsvg-convert` of librsvg, since renderers of SVG are as large as the rest of the program.
 
+use crate::PlotError;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::Path;
@@ -21,46 +22,19 @@ pub enum FileForm {
     Pdf,
 }
 
-/// Reasons why a picture cannot be written in the form that its name asks for.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FileFormError {
-    /// An ending of another form.
-    #[error("pictures are written as .svg, .html, .png or .pdf, not as .{ending}")]
-    Unknown {
-        /// The ending.
-        ending: String,
-    },
-    /// The program that makes it is not installed.
-    #[error(
-        "cannot run rsvg-convert, which makes PNG and PDF: {source}; install it (Debian: \
-         librsvg2-bin), or write .svg"
-    )]
-    Missing {
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// The program failed.
-    #[error("rsvg-convert made no picture: {said}")]
-    Failed {
-        /// Its message.
-        said: String,
-    },
-}
-
 impl FileForm {
     /// The form that a file's name asks for.
     ///
     /// # Errors
-    /// [`FileFormError::Unknown`].
-    pub fn of(path: &Path) -> Result<Self, FileFormError> {
+    /// [`PlotError::Form`].
+    pub fn of(path: &Path) -> Result<Self, PlotError> {
         let ending = path.extension().and_then(OsStr::to_str).unwrap_or("svg");
         match ending.to_ascii_lowercase().as_str() {
             "svg" => Ok(Self::Svg),
             "html" | "htm" => Ok(Self::Html),
             "png" => Ok(Self::Png),
             "pdf" => Ok(Self::Pdf),
-            _ => Err(FileFormError::Unknown {
+            _ => Err(PlotError::Form {
                 ending: ending.to_owned(),
             }),
         }
@@ -69,8 +43,8 @@ impl FileForm {
     /// Makes sure that the form can be made here, before the work that makes the picture.
     ///
     /// # Errors
-    /// [`FileFormError::Missing`].
-    pub fn check(self) -> Result<(), FileFormError> {
+    /// [`PlotError::NoConverter`].
+    pub fn check(self) -> Result<(), PlotError> {
         match self {
             Self::Svg | Self::Html => Ok(()),
             Self::Png | Self::Pdf => {
@@ -78,7 +52,7 @@ impl FileForm {
                 command.arg("--version").stdout(Stdio::null());
                 let ran = command.stderr(Stdio::null()).status();
                 ran.map(drop)
-                    .map_err(|source| FileFormError::Missing { source })
+                    .map_err(|source| PlotError::NoConverter { source })
             }
         }
     }
@@ -86,8 +60,8 @@ impl FileForm {
     /// A picture in this form. Blocks on the program for PNG and PDF.
     ///
     /// # Errors
-    /// [`FileFormError`].
-    pub fn encode(self, svg: &str) -> Result<Vec<u8>, FileFormError> {
+    /// [`PlotError`].
+    pub fn encode(self, svg: &str) -> Result<Vec<u8>, PlotError> {
         match self {
             Self::Svg => Ok(svg.as_bytes().to_vec()),
             Self::Html => Ok(page(svg).into_bytes()),
@@ -107,8 +81,8 @@ fn page(svg: &str) -> String {
     )
 }
 
-fn convert(svg: &str, format: &str) -> Result<Vec<u8>, FileFormError> {
-    let missing = |source| FileFormError::Missing { source };
+fn convert(svg: &str, format: &str) -> Result<Vec<u8>, PlotError> {
+    let missing = |source| PlotError::NoConverter { source };
     let mut command = Command::new(CONVERTER);
     command.arg("--format").arg(format);
     command
@@ -137,7 +111,7 @@ fn convert(svg: &str, format: &str) -> Result<Vec<u8>, FileFormError> {
         .next()
         .unwrap_or("it gave no reason")
         .to_owned();
-    Err(FileFormError::Failed { said })
+    Err(PlotError::Conversion { said })
 }
 
 const CONVERTER: &str = "rsvg-convert";

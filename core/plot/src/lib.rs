@@ -20,7 +20,7 @@ mod tree;
 
 pub use chart::{Axis, Mark, Series, chart};
 pub use dots::{DotRow, dots, dots_height};
-pub use file::{FileForm, FileFormError};
+pub use file::FileForm;
 pub use terminal::{TerminalLine, terminal};
 pub use themed::themed;
 pub use tree::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
@@ -50,10 +50,35 @@ mod xml {
     }
 }
 
-/// Error of the drawing library.
+/// Reasons why there is no picture, or none in the form that its file's name asks for.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot draw the picture: {0}")]
-pub struct PlotError(String);
+#[non_exhaustive]
+pub enum PlotError {
+    /// The drawing library's.
+    #[error("cannot draw the picture: {0}")]
+    Drawing(String),
+    /// An ending of another form.
+    #[error("pictures are written as .svg, .html, .png or .pdf, not as .{ending}")]
+    Form {
+        /// The ending.
+        ending: String,
+    },
+    /// The program that makes PNG and PDF is not installed.
+    #[error(
+        "cannot run rsvg-convert, which makes PNG and PDF: {source}; install it (Debian: \
+         librsvg2-bin), or write .svg"
+    )]
+    NoConverter {
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// That program failed.
+    #[error("rsvg-convert made no picture: {said}")]
+    Conversion {
+        /// Its message.
+        said: String,
+    },
+}
 
 /// Drawing area of an SVG picture.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -95,7 +120,7 @@ pub fn text(
 /// Turns an error of the drawing library into a [`PlotError`].
 #[must_use]
 pub fn failed(error: impl std::fmt::Display) -> PlotError {
-    PlotError(error.to_string())
+    PlotError::Drawing(error.to_string())
 }
 
 /// Colour of axes.

@@ -12,33 +12,33 @@ use std::os::fd::AsFd;
 /// `struct loop_info64`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct LoopInfo {
+struct LoopInfo {
     /// Device of the backing file.
-    pub device: u64,
+    device: u64,
     /// Inode of the backing file.
-    pub inode: u64,
+    inode: u64,
     /// Device number of the backing file, if it is one.
-    pub rdevice: u64,
+    rdevice: u64,
     /// First byte of the file that is the device.
-    pub offset: u64,
+    offset: u64,
     /// Bytes of the file that are the device; 0 for all.
-    pub size_limit: u64,
+    size_limit: u64,
     /// The loop device's number.
-    pub number: u32,
+    number: u32,
     /// No longer used by kernels.
-    pub encrypt_type: u32,
+    encrypt_type: u32,
     /// No longer used by kernels.
-    pub encrypt_key_size: u32,
+    encrypt_key_size: u32,
     /// `LO_FLAGS_*`.
-    pub flags: u32,
+    flags: u32,
     /// Name shown by losetup(8).
-    pub file_name: [u8; 64],
+    file_name: [u8; 64],
     /// No longer used by kernels.
-    pub crypt_name: [u8; 64],
+    crypt_name: [u8; 64],
     /// No longer used by kernels.
-    pub encrypt_key: [u8; 32],
+    encrypt_key: [u8; 32],
     /// No longer used by kernels.
-    pub init: [u64; 2],
+    init: [u64; 2],
 }
 
 /// `struct loop_config`.
@@ -50,7 +50,7 @@ pub struct LoopConfig {
     /// Logical block size in bytes.
     pub block_size: u32,
     /// The other settings.
-    pub info: LoopInfo,
+    info: LoopInfo,
     /// Zeros.
     pub reserved: [u64; 8],
 }

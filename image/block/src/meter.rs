@@ -89,7 +89,7 @@ impl Meter {
         let traffic = traffic.unwrap_or_default();
         let used = self.overlay.as_ref().map(|overlay| overlay.used());
         let used = used.unwrap_or_default();
-        let memory = memory_in_use().unwrap_or_default();
+        let (_, memory_bytes) = memory_in_use().unwrap_or_default();
         // Relaxed: counters alone, which order nothing.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Figures {
@@ -103,7 +103,7 @@ impl Meter {
             fetched_bytes: traffic.fetched_bytes,
             retries: traffic.retries,
             damaged_frames: self.device.damaged_frames().to_u64(),
-            memory_bytes: memory.anonymous_bytes + memory.file_bytes + memory.shared_bytes,
+            memory_bytes,
             overlay_bytes: used.bytes,
             overlay_dirty_bytes: used.dirty_bytes,
         }

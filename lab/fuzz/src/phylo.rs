@@ -26,6 +26,7 @@ use sidecore_phylo::runner::Serial;
 use sidecore_phylo::search::{self, State};
 use sidecore_phylo::tree::{Tree, random_tree};
 use std::ops::ControlFlow;
+use std::path::Path;
 
 /// Reads bytes as a kind of input; true if they were accepted.
 ///
@@ -191,12 +192,13 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         chain: 10,
         convergence: bootstrap::Options::default(),
     };
-    let _ = replay(bytes, &settings, goal);
+    let path = Path::new("checkpoint");
+    let _ = replay(path, bytes, &settings, goal);
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
     };
     let signed: String = text.lines().map(line_of).collect();
-    let Ok(mut replayed) = replay(signed.as_bytes(), &settings, goal) else {
+    let Ok(mut replayed) = replay(path, signed.as_bytes(), &settings, goal) else {
         return false;
     };
     let ledger = &mut replayed.ledger;

@@ -137,10 +137,7 @@ impl<S> Acceptor<S> {
                     body,
                 });
             }
-            Err(mismatch) => {
-                let reason = self.protocol.reason(mismatch);
-                self.refuse(ConnectionId(id), &reason);
-            }
+            Err(reason) => self.refuse(ConnectionId(id), &reason),
         }
     }
 

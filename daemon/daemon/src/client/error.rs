@@ -1,5 +1,6 @@
 //! The errors of a client.
 
+use crate::served::RegistryError;
 use sidecore_attach::AttachError;
 use sidecore_engine::KernelError;
 use sidecore_sys::SysError;
@@ -123,6 +124,9 @@ pub enum ClientError {
     /// The kernel gave an error on this process's own core.
     #[error(transparent)]
     Host(#[from] KernelError),
+    /// The registry does not take a kernel.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// The operating system refused something.
     #[error(transparent)]
     System(#[from] SysError),

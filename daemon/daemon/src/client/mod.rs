@@ -63,7 +63,7 @@ pub use buffer::Buffer;
 pub use error::ClientError;
 pub use jobs::{JOB_SEGMENTS_MAX, JOBS_MAX, Job, JobId, Outcome, Refused, Ticket};
 pub use spread::{PIECES_MAX, Piece, Spread};
-pub use trial::{NameError, Trial, Tried, options_for};
+pub use trial::{Trial, Tried, options_for};
 
 use crate::served::{Registry, Reply};
 use crate::server::Status;

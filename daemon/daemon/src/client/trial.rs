@@ -4,7 +4,7 @@
 //! busy. Any thread; blocks.
 
 use super::{Args, Client, ClientError, ClientOptions, KernelId, status};
-use crate::served::{KernelHash, Registry, RegistryError};
+use crate::served::{KernelHash, Registry};
 use sidecore_attach::Trust;
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::path::Path;
@@ -32,31 +32,19 @@ pub struct Tried {
     pub taken_us: Vec<f64>,
 }
 
-/// Reasons why a kernel cannot be called by its name.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NameError {
-    /// The registry does not take it.
-    #[error(transparent)]
-    Registry(#[from] RegistryError),
-    /// The daemon does not say what it serves.
-    #[error(transparent)]
-    Status(#[from] ClientError),
-}
-
 /// Options to call `kernel` by its name: one of `built_in`, which this process can run itself, or
 /// else one that only the daemon at `socket` has. With `hash`, no other build of it is called.
 /// Blocks on the daemon.
 ///
 /// # Errors
-/// [`NameError`].
+/// [`ClientError::Registry`], and those of [`status`].
 pub fn options_for(
     kernel: &str,
     hash: Option<KernelHash>,
     built_in: Registry,
     socket: &Path,
     trust: &Trust,
-) -> Result<ClientOptions, NameError> {
+) -> Result<ClientOptions, ClientError> {
     let trusting = |registry, defaults| ClientOptions {
         registry,
         trust: trust.clone(),
@@ -152,6 +140,6 @@ mod tests {
         assert_eq!((tried.taken_us.len(), client.counters().on_host), (3, 3));
         // Another name is looked for at the daemon, and there is none.
         let unknown = options_for("loaded", None, Registry::builtin(), socket, &trust);
-        assert!(matches!(unknown, Err(NameError::Status(_))));
+        assert!(matches!(unknown, Err(ClientError::NoDaemon { .. })));
     }
 }

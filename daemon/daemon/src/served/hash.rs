@@ -52,21 +52,16 @@ impl fmt::Debug for KernelHash {
     }
 }
 
-/// A text that is no hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a kernel's hash is 64 hexadecimal digits, as `sidecore offload kernels` prints it")]
-pub struct NotAHash;
-
 impl FromStr for KernelHash {
-    type Err = NotAHash;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, NotAHash> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits: Option<Vec<u8>> = text
             .chars()
             .map(|digit| digit.to_digit(16).map(|value| value as u8))
             .collect();
         let digits = digits.filter(|digits| digits.len() == 2 * Self::BYTES);
-        let digits = digits.ok_or(NotAHash)?;
+        let digits = digits.ok_or(NOT_A_HASH)?;
         let mut bytes = [0; Self::BYTES];
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
             *byte = pair[0] << 4 | pair[1];
@@ -74,6 +69,10 @@ impl FromStr for KernelHash {
         Ok(Self(bytes))
     }
 }
+
+/// Error of a text that is no hash.
+const NOT_A_HASH: &str =
+    "a kernel's hash is 64 hexadecimal digits, as `sidecore offload kernels` prints it";
 
 #[cfg(test)]
 mod tests {
@@ -97,7 +96,7 @@ mod tests {
             &format!("{text}00"),
             &"g".repeat(64),
         ] {
-            assert_eq!(wrong.parse::<KernelHash>(), Err(NotAHash), "{wrong}");
+            assert_eq!(wrong.parse::<KernelHash>(), Err(NOT_A_HASH), "{wrong}");
         }
         let (one, two) = ("1.0", "1.1");
         assert_ne!(

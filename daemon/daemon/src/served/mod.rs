@@ -55,7 +55,7 @@ pub(crate) use builtin::SpinUs;
 
 pub(crate) use builtin::SumF64;
 pub use foreign::Foreign;
-pub use hash::{KernelHash, NotAHash};
+pub use hash::KernelHash;
 pub use origin::Origin;
 pub(crate) use origin::{Attached, Companions, KeptCompanions};
 pub(crate) use pairwise::Pairwise;

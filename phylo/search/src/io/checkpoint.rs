@@ -132,7 +132,7 @@ impl Checkpoint {
             ledger,
             whole,
             state_bytes,
-        } = replay(&text, &settings, goal).map_err(|flaw| flaw.of(path))?;
+        } = replay(path, &text, &settings, goal)?;
         // A line that was being written is cut off, so that the next one begins on its own.
         file.set_len(whole).map_err(io_error("write", path))?;
         file.seek(SeekFrom::End(0))
@@ -314,42 +314,30 @@ pub struct Replayed {
     state_bytes: u64,
 }
 
-/// Errors of a checkpoint's bytes.
-#[derive(Debug)]
-#[doc(hidden)]
-pub enum Flaw {
-    /// The line, from 0, and the reason.
-    Damaged(usize, String),
-    /// A checkpoint of another run: the setting's name, its value then and now.
-    Other([String; 3]),
-}
-
-impl Flaw {
-    fn of(self, path: &Path) -> FilesError {
-        let path = path.to_owned();
-        match self {
-            Self::Damaged(line, why) => FilesError::Damaged {
-                path,
-                line: line + 1,
-                why,
-            },
-            Self::Other([what, was, is]) => FilesError::OtherRun {
-                path,
-                what,
-                was,
-                is,
-            },
-        }
+/// The error of a line, counted from 0.
+fn damaged(path: &Path, number: usize, why: &str) -> FilesError {
+    FilesError::Damaged {
+        path: path.to_owned(),
+        line: number + 1,
+        why: why.to_owned(),
     }
 }
 
-/// Replays a checkpoint's lines. Pure.
+/// Replays a checkpoint's lines; `path` is for messages. Pure.
+///
+/// # Errors
+/// [`FilesError::Damaged`], [`FilesError::OtherRun`].
 #[doc(hidden)]
-pub fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, Flaw> {
+pub fn replay(
+    path: &Path,
+    text: &[u8],
+    settings: &Settings,
+    goal: Goal,
+) -> Result<Replayed, FilesError> {
     let (mut ledger, mut whole, mut state_bytes) = (Ledger::new(goal), 0, 0);
     let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
     for (number, line) in lines.iter().enumerate() {
-        let damaged = |why: &str| Err(Flaw::Damaged(number, why.to_owned()));
+        let damaged = |why: &str| Err(damaged(path, number, why));
         let record = match parse(line) {
             Ok(record) => record,
             // Being written when the run was killed.
@@ -370,7 +358,12 @@ pub fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, 
                     return damaged(&format!("version {version}, {VERSION} is supported"));
                 }
                 if let Some((what, was, is)) = settings.difference(&was) {
-                    return Err(Flaw::Other([what, was, is]));
+                    return Err(FilesError::OtherRun {
+                        path: path.to_owned(),
+                        what,
+                        was,
+                        is,
+                    });
                 }
             }
             _ if number == 0 => return damaged("the first line does not say which run it is"),

@@ -18,6 +18,7 @@ use crate::likelihood::{self, Lengths, Likelihood, PartOptions};
 use crate::msa::{Alignment, Alphabet, Patterns};
 use crate::runner::Runner;
 use crate::tree::Tree;
+use sidecore_terminal::Text;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -129,16 +130,16 @@ struct Merger {
 }
 
 impl Scheme {
-    /// The scheme in figures; `criterion` is the one of the scores.
+    /// The scheme in figures, for programs and for people; `criterion` is the one of the scores.
     #[must_use]
-    pub fn summary(&self, parts: &[Part], criterion: Criterion) -> SchemeSummary {
+    pub fn summary(&self, parts: &[Part], criterion: Criterion) -> (impl serde::Serialize, Text) {
         let subset = |subset: &Subset| SubsetSummary {
             name: subset.name(parts),
             sites: subset.sites.len(),
             model: subset.selection.best().name.clone(),
             lnl: subset.selection.best().lnl,
         };
-        SchemeSummary {
+        let summary = SchemeSummary {
             criterion: criterion.name(),
             lnl: self.lnl,
             parameters: self.parameters,
@@ -146,7 +147,9 @@ impl Scheme {
             score: self.score,
             score_before: self.score_before,
             subsets: self.subsets.iter().map(subset).collect(),
-        }
+        };
+        let text = summary.text(parts.len());
+        (summary, text)
     }
 
     /// As a file of partitions: lengths scaled where there are several.
@@ -164,7 +167,7 @@ impl Scheme {
 
 /// A scheme in figures.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct SchemeSummary {
+pub(super) struct SchemeSummary {
     /// The criterion's name.
     pub criterion: &'static str,
     /// As [`Scheme::lnl`].

@@ -79,8 +79,7 @@ impl SelectionReport {
 
 impl SchemeSummary {
     /// The score, and a row for each subset; `parts` is the number of partitions.
-    #[must_use]
-    pub fn text(&self, parts: usize) -> Text {
+    pub(super) fn text(&self, parts: usize) -> Text {
         let mut text = Text::new();
         text.line(format!(
             "{} {:.3} with {} of {parts} subsets (each partition by itself: {:.3})",

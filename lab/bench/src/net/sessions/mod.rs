@@ -38,12 +38,10 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let mut idle_bytes = 0.0;
     for (count, placement, _) in CASES {
         bench.check()?;
-        let before = clock::memory_in_use()?.anonymous_bytes;
+        let (before, _) = clock::memory_in_use()?;
         let server = Server::new(count, placement)?;
         // The last has the most sessions, and memory freed by the others does not hide its own.
-        let taken = clock::memory_in_use()?
-            .anonymous_bytes
-            .saturating_sub(before);
+        let taken = clock::memory_in_use()?.0.saturating_sub(before);
         idle_bytes = (taken as f64 - server.client_bytes() as f64) / count as f64;
         servers.push(server);
     }
