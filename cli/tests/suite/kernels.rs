@@ -4,7 +4,6 @@
 //!
 //! The page for authors of kernels, from an empty directory: its manifests, each with one crate to
 //! depend on, and the programs after each build and run.
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 // A test's helpers may fail it too.
 #![allow(clippy::unwrap_used)]

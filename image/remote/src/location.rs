@@ -216,7 +216,7 @@ mod tests {
             "1a://x",
             "a b://x",
         ] {
-            assert_eq!(Location::parse(name), None, "{name}");
+            assert!(Location::parse(name).is_none(), "{name}");
         }
         let parse = |text| Location::parse(text).expect("a known scheme");
         for (text, shown) in [

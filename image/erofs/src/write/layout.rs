@@ -249,12 +249,12 @@ fn size_bytes(id: Id, inode: &Inode) -> Result<u64, Fault> {
         Body::File { size_bytes, .. } => *size_bytes,
         Body::Directory { entries, parent } => {
             let names = in_order(id, parent.unwrap_or(id), entries)?;
-            let (mut blocks, mut last) = (0, 0);
+            let (mut count, mut last) = (0, 0);
             for block in blocks(&names) {
-                blocks += 1;
+                count += 1;
                 last = block_bytes(block);
             }
-            let bytes = (blocks - 1) * BLOCK_BYTES + last;
+            let bytes = (count - 1) * BLOCK_BYTES + last;
             match bytes <= DIRECTORY_BYTES_MAX {
                 true => bytes,
                 false => return Err(Fault::DirectoryLength(bytes)),

@@ -8,7 +8,8 @@ use super::{error_of, number, pipe, read, write};
 use crate::attachment;
 use crate::real::{count, int};
 use crate::table::{
-    DESCRIPTORS, ENDED, GONE, LISTENS, PARDONED, SHUT_WRITE, is_own_process, new, record,
+    DESCRIPTORS, ENDED, GONE, Kind, LISTENS, PARDONED, SHUT_WRITE, is_own_process, kind, new,
+    record,
 };
 use std::ffi::c_long;
 use std::ffi::{c_int, c_ulong, c_void};
@@ -149,7 +150,7 @@ fn an_end_for_writing_keeps_the_rings_and_one_for_reading_does_not() {
     // SAFETY: calls without pointers.
     assert_eq!(unsafe { crate::shutdown(session.file(), libc::SHUT_WR) }, 0);
     assert_eq!(session.kind(), Kind::Ring);
-    assert!(session.record().has(table::SHUT_WRITE));
+    assert!(session.record().has(SHUT_WRITE));
     session.give(b"abc");
     assert_eq!(read(session.file(), 8), Ok(b"abc".to_vec()));
     // SAFETY: as above.

@@ -3,7 +3,6 @@ use crate::socket::files::{inode_of, pair};
 use crate::socket::tests::{datagram_socket, socket};
 use crate::socket::{Joined, Pending, Report};
 use crate::supervisor::tests::fixtures::{Callers, callers, table};
-use std::os::fd::AsFd as _;
 
 /// A table, with as many calls that wait in listen(2).
 fn with_calls(count: i32) -> (Table, Callers) {
