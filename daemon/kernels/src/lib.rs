@@ -1,16 +1,18 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: [`register`] adds all kernels to a registry; [`hash`] digests, [`codec`] compresses
-//! and decompresses (with a file per format), [`aes`] seals and opens; `table` is the form that
-//! their requests share.
+//! and decompresses (with a file per format), [`aes`] seals and opens, [`color`] converts frames;
+//! `table` is the form that their requests share.
 //!
 //! Must stay true: inputs are untrusted and may change meanwhile, so each item is copied once and
 //! only the copy is read. An output is bounded by the room that its row names, and written when it
-//! is whole. Between pieces of work `table::go_on` is called, the one place where long requests
-//! yield. Called on engines, or on a client's own thread: same code, same bytes. No `unsafe`.
+//! is whole (a frame's: piece by piece). Between pieces of work `table::go_on` is called, the one
+//! place where long requests yield. Called on engines, or on a client's own thread: same code, same
+//! bytes. No `unsafe`.
 
 pub mod aes;
 pub mod codec;
+pub mod color;
 pub mod hash;
 mod table;
 
@@ -36,5 +38,7 @@ pub fn register(registry: Registry) -> Result<Registry, RegistryError> {
         .with::<codec::ZstdCompress>()?
         .with::<codec::ZstdDecompress>()?
         .with::<codec::Lz4Compress>()?
-        .with::<codec::Lz4Decompress>()
+        .with::<codec::Lz4Decompress>()?
+        .with::<color::YuvToRgb>()?
+        .with::<color::RgbToYuv>()
 }

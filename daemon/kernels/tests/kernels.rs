@@ -1,6 +1,8 @@
 //! Every kernel by a daemon and without one: known answers, round trips, hostile requests.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
+mod color;
+
 use proptest::prelude::*;
 use sidecore_daemon::client::{Args, Client, ClientError, ClientOptions};
 use sidecore_daemon::served::Registry;
