@@ -186,6 +186,45 @@ int sidecore_cancel(struct sidecore *sc, uint64_t id);
  * left (-EMFILE). */
 int sidecore_descriptor(struct sidecore *sc);
 
+/* ---- Frames: words of the kernels yuv_to_rgb and rgb_to_yuv ------------------------------- */
+
+/* Formats of YUV frames: planes without a gap between them; chroma 4:2:0, but 4:2:2 of I422, YUY2
+ * and UYVY, and 4:4:4 of I444. */
+enum {
+    SIDECORE_YUV_I420 = 1,
+    SIDECORE_YUV_YV12 = 2,
+    SIDECORE_YUV_I422 = 3,
+    SIDECORE_YUV_I444 = 4,
+    SIDECORE_YUV_NV12 = 5,
+    SIDECORE_YUV_NV21 = 6,
+    SIDECORE_YUV_YUY2 = 7,
+    SIDECORE_YUV_UYVY = 8
+};
+enum {
+    SIDECORE_RGB_RGB = 1,
+    SIDECORE_RGB_BGR = 2,
+    SIDECORE_RGB_RGBA = 3,
+    SIDECORE_RGB_BGRA = 4
+};
+enum {
+    SIDECORE_MATRIX_BT601 = 1,
+    SIDECORE_MATRIX_BT709 = 2,
+    SIDECORE_MATRIX_BT2020 = 3
+};
+/* Luma of 16 to 235 and chroma of 16 to 240, or all values. */
+enum {
+    SIDECORE_LEVELS_LIMITED = 1,
+    SIDECORE_LEVELS_FULL = 2
+};
+
+/* Word 1. */
+#define SIDECORE_FRAME_FORMATS(yuv, rgb, matrix, levels) \
+    ((uint64_t)(yuv) | (uint64_t)(rgb) << 8 | (uint64_t)(matrix) << 16 | (uint64_t)(levels) << 24)
+/* Word 2: width and height. Word 3: bytes from a row to the next of luma (or of the one plane), and
+ * of chroma; 0: rows without a gap. Word 4: the same of RGB. Word 5: the first row and the number of
+ * rows, whole pairs with chroma of 4:2:0; 0: all. Word 0 is 0 for one frame, input 0 to output 0. */
+#define SIDECORE_PAIR(low, high) ((uint64_t)(low) | (uint64_t)(high) << 32)
+
 #ifdef __cplusplus
 }
 #endif

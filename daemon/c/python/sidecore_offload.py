@@ -31,10 +31,43 @@ import struct
 import threading
 
 __version__ = "0.2.0"
-__all__ = ["Answer", "Buffer", "Client", "Failed", "Lost"]
+__all__ = ["Answer", "Buffer", "Client", "Failed", "Lost", "frame_words"]
 
 WORDS, RANGES, SEGMENTS, JOBS, TEXT = 6, 4, 16, 1024, 65
+
+# Formats of frames, for `frame_words`.
+YUV_I420 = 1
+YUV_YV12 = 2
+YUV_I422 = 3
+YUV_I444 = 4
+YUV_NV12 = 5
+YUV_NV21 = 6
+YUV_YUY2 = 7
+YUV_UYVY = 8
+RGB_RGB = 1
+RGB_BGR = 2
+RGB_RGBA = 3
+RGB_BGRA = 4
+MATRIX_BT601 = 1
+MATRIX_BT709 = 2
+MATRIX_BT2020 = 3
+LEVELS_LIMITED = 1
+LEVELS_FULL = 2
+
 _INTERFACE = ".".join(__version__.split(".")[: 2 if __version__.startswith("0.") else 1])
+
+
+def frame_words(yuv, rgb, width, height, matrix=MATRIX_BT601, levels=LEVELS_LIMITED, rows=None, strides=(0, 0, 0)):
+    """Words of a call of `yuv_to_rgb` or `rgb_to_yuv` for one frame, or for a range of its rows. `strides` are bytes
+    from a row to the next of luma (or of the one plane), of chroma and of RGB; 0 for rows without a gap.
+
+    >>> [hex(word) for word in frame_words(YUV_NV12, RGB_BGRA, 640, 480, rows=range(0, 240))]
+    ['0x0', '0x1010405', '0x1e000000280', '0x0', '0x0', '0xf000000000']
+    """
+    formats = yuv | rgb << 8 | matrix << 16 | levels << 24
+    band = 0 if rows is None else rows.start | len(rows) << 32
+    luma, chroma, packed = strides
+    return [0, formats, width | height << 32, luma | chroma << 32, packed, band]
 
 
 class Lost(ConnectionError):

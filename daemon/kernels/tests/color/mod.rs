@@ -209,7 +209,7 @@ fn check_encoded(c: &Conversion, rgb: &[u8], yuv: &[u8]) {
         let at = place(c, 0, x, y);
         put[at] = true;
         assert_near(c, yuv[at], yuv_of(c, pixel(x, y))[0], 2.0, (x, y));
-        if x % columns != 0 || y % rows != 0 {
+        if !x.is_multiple_of(columns) || !y.is_multiple_of(rows) {
             continue;
         }
         let (mut sum, mut count) = ([0.0; 3], 0.0);
@@ -467,10 +467,53 @@ fn bands_are_whole_pairs_and_all_rows() {
             assert!(bands.len() <= parts.max(1) as usize, "{parts} of {height}");
             let mut next = 0;
             for band in bands {
-                assert!(band.start == next && band.start % 2 == 0 && band.start < band.end);
+                assert!(
+                    band.start == next && band.start.is_multiple_of(2) && band.start < band.end
+                );
                 next = band.end;
             }
             assert_eq!(next, height);
         }
+    }
+}
+
+/// The numbers of formats in the headers for C and Python are those of requests.
+#[test]
+fn clients_in_c_and_python_have_the_same_numbers() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../c");
+    let read = |path: &str| std::fs::read_to_string(format!("{folder}/{path}")).unwrap();
+    let (header, module) = (
+        read("include/sidecore.h"),
+        read("python/sidecore_offload.py"),
+    );
+    let mut numbers: Vec<(String, u8)> = Vec::new();
+    let mut add = |kind: &str, name: String, number| {
+        numbers.push((format!("{kind}_{}", name.to_uppercase()), number));
+    };
+    for it in YuvFormat::ALL {
+        add("YUV", format!("{it:?}"), it as u8);
+    }
+    for it in RgbFormat::ALL {
+        add("RGB", format!("{it:?}"), it as u8);
+    }
+    for it in Matrix::ALL {
+        add("MATRIX", format!("{it:?}"), it as u8);
+    }
+    for it in Levels::ALL {
+        add("LEVELS", format!("{it:?}"), it as u8);
+    }
+    assert_eq!(numbers.len(), 17);
+    for (name, number) in numbers {
+        let (c, python) = (
+            format!("SIDECORE_{name} = {number}"),
+            format!("{name} = {number}"),
+        );
+        assert!(
+            header
+                .lines()
+                .any(|line| line.trim().trim_end_matches(',') == c),
+            "{c}"
+        );
+        assert!(module.lines().any(|line| line.trim() == python), "{python}");
     }
 }
