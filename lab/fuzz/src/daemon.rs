@@ -120,7 +120,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         }],
     };
     let long = [attach.as_slice(), &[0; 4]].concat();
-    let status = Question::Status.encode().to_vec();
+    let status = Question::Status { engines_from: 0 }.encode().to_vec();
     vec![attach, status, foreign, older, long, terms.encode()]
 }
 

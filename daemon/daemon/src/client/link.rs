@@ -13,6 +13,8 @@ use crate::shm::activity::{ActivityView, Doing};
 use crate::shm::introduction::{ANSWER_BYTES_MAX, Attached, KernelName, PROTOCOL, Question};
 use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX};
 use crate::shm::segment::{Lease, Segment};
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 use sidecore_attach::protocol::KIND_ATTACH;
 use sidecore_attach::{Answer, Introduction, Trust};
 use sidecore_bare::width::ToUsize;
@@ -20,7 +22,7 @@ use sidecore_sys::{clock, local_socket};
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// An attachment.
@@ -55,6 +57,43 @@ pub(crate) struct Slot {
     /// Calls that were answered.
     pub(crate) calls: u64,
     waits: Waits,
+}
+
+/// A client's slots, by engine. They come in blocks, as attachments have more engines than those
+/// before, and stay: a thread may hold one across attachments.
+#[derive(Debug)]
+pub(super) struct Slots([OnceLock<Block>; ENGINES_MAX / BLOCK_SLOTS]);
+
+type Block = Box<[CachePadded<Mutex<Slot>>]>;
+
+/// Slots of a block.
+const BLOCK_SLOTS: usize = 16;
+
+impl Slots {
+    /// None.
+    pub(super) fn new() -> Self {
+        Self(std::array::from_fn(|_| OnceLock::new()))
+    }
+
+    /// Makes those of this many engines, where they are missing.
+    pub(super) fn grow(&self, engines: usize) {
+        for block in self.0.iter().take(engines.div_ceil(BLOCK_SLOTS)) {
+            block.get_or_init(|| (0..BLOCK_SLOTS).map(|_| CachePadded::default()).collect());
+        }
+    }
+
+    /// The slot of an engine; none where no attachment had so many.
+    #[inline]
+    pub(super) fn get(&self, engine: usize) -> Option<&Mutex<Slot>> {
+        let block = self.0.get(engine / BLOCK_SLOTS)?.get()?;
+        block.get(engine % BLOCK_SLOTS).map(|slot| &**slot)
+    }
+
+    /// All that there are.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Mutex<Slot>> {
+        let blocks = self.0.iter().filter_map(OnceLock::get);
+        blocks.flat_map(|block| block.iter()).map(|slot| &**slot)
+    }
 }
 
 /// For how long this thread waits actively here: learned from the answers.

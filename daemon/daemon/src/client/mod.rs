@@ -68,14 +68,13 @@ pub use trial::{Trial, Tried, options_for};
 use crate::served::{Registry, Reply};
 use crate::server::Status;
 use crate::shm::introduction::Question;
-use crate::shm::layout::{ARENA_BYTES_DEFAULT, ENGINES_MAX, STALE_MS};
-use crossbeam_utils::CachePadded;
+use crate::shm::layout::{ARENA_BYTES_DEFAULT, ENGINES_MAX, STALE_MS, STATUS_ENGINES_MAX};
 use jobs::Queue;
-use link::{Link, Slot};
+use link::{Link, Slot, Slots};
 use parking_lot::{Mutex, MutexGuard};
 use sidecore_attach::protocol::KIND_STATUS;
 use sidecore_attach::{Introduction, Trust};
-use sidecore_bare::width::ToUsize;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sched::{Equi, Policy};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -165,7 +164,7 @@ pub struct Client {
     current: Mutex<Option<Arc<Link>>>,
     /// Engines of the current attachment.
     engines: AtomicUsize,
-    slots: Box<[CachePadded<Mutex<Slot>>]>,
+    slots: Slots,
     /// The engine to try first.
     preferred: AtomicUsize,
     again: Mutex<Again>,
@@ -236,7 +235,7 @@ impl Client {
             options,
             current: Mutex::new(None),
             engines: AtomicUsize::new(0),
-            slots: (0..ENGINES_MAX).map(|_| CachePadded::default()).collect(),
+            slots: Slots::new(),
             preferred: AtomicUsize::new(0),
             again: Mutex::new(Again {
                 asked: None,
@@ -348,9 +347,8 @@ impl Client {
         let engines = self.engines.load(Ordering::Relaxed);
         let preferred = self.preferred.load(Ordering::Relaxed);
         // The engine of the last call has this thread's line in its cache.
-        if let Some(mut slot) = self.slots[..engines]
-            .get(preferred)
-            .and_then(|slot| slot.try_lock())
+        if preferred < engines
+            && let Some(mut slot) = self.slots.get(preferred).and_then(Mutex::try_lock)
             && !slot.is_held_up()
         {
             return Some((preferred, slot));
@@ -368,7 +366,7 @@ impl Client {
         loop {
             let all = (0..engines).map(|step| (preferred + step) % engines);
             for engine in all {
-                if let Some(mut slot) = self.slots[engine].try_lock()
+                if let Some(mut slot) = self.slots.get(engine).and_then(Mutex::try_lock)
                     && !slot.is_held_up()
                 {
                     return Some((engine, slot));
@@ -377,14 +375,15 @@ impl Client {
             // All are in use, or held up: threads that come here spread over them.
             let turn = self.counters.waits.fetch_add(1, Ordering::Relaxed);
             let engine = turn.to_usize().checked_rem(engines)?;
+            let slot = self.slots.get(engine)?;
             match wait {
                 Wait::UntilHeldUp => {
-                    let mut slot = self.slots[engine].lock();
+                    let mut slot = slot.lock();
                     return (!slot.is_held_up()).then_some((engine, slot));
                 }
                 Wait::Until(_) if wait.is_over() || !self.is_attached() => return None,
                 Wait::Until(_) => {
-                    let slot = self.slots[engine].try_lock_for(CLAIM_PAUSE);
+                    let slot = slot.try_lock_for(CLAIM_PAUSE);
                     if let Some(mut slot) = slot {
                         if !slot.is_held_up() {
                             return Some((engine, slot));
@@ -399,6 +398,8 @@ impl Client {
 
     /// Takes a new attachment into use.
     fn install(&self, link: Arc<Link>) {
+        // Before the engines are known to callers.
+        self.slots.grow(link.engines);
         // Clients begin at different engines.
         self.preferred
             .store(link.client.to_usize() % link.engines, Ordering::Relaxed);
@@ -406,7 +407,7 @@ impl Client {
         *self.current.lock() = Some(link);
         self.counters.attached.fetch_add(1, Ordering::Relaxed);
         // The present user of a slot drops its dead attachment by itself.
-        for slot in self.slots.iter().filter_map(|slot| slot.try_lock()) {
+        for slot in self.slots.iter().filter_map(Mutex::try_lock) {
             { slot }.forget_dead();
         }
     }
@@ -471,12 +472,25 @@ impl std::fmt::Debug for Client {
 /// # Errors
 /// As [`Client::attach`].
 pub fn status(socket: impl AsRef<Path>, trust: &Trust) -> Result<Status, ClientError> {
-    let question = Question::Status;
-    let (_, answer) = link::ask_and_wait(socket.as_ref(), trust, question, ATTACH_TIME_MAX)?;
-    if answer.kind != KIND_STATUS {
-        return Err(ClientError::Nonsense);
+    let part = |engines_from: usize| -> Result<Status, ClientError> {
+        let question = Question::Status {
+            engines_from: engines_from.to_u64(),
+        };
+        let (_, answer) = link::ask_and_wait(socket.as_ref(), trust, question, ATTACH_TIME_MAX)?;
+        if answer.kind != KIND_STATUS {
+            return Err(ClientError::Nonsense);
+        }
+        serde_json::from_slice(&answer.body).map_err(|_| ClientError::Nonsense)
+    };
+    let mut status = part(0)?;
+    // A full list may go on. Each part is of its own moment.
+    let mut is_full = status.engines.len() == STATUS_ENGINES_MAX;
+    while is_full && status.engines.len() < ENGINES_MAX {
+        let more = part(status.engines.len())?.engines;
+        is_full = more.len() == STATUS_ENGINES_MAX;
+        status.engines.extend(more);
     }
-    serde_json::from_slice(&answer.body).map_err(|_| ClientError::Nonsense)
+    Ok(status)
 }
 
 /// For how long a call waits for an engine.

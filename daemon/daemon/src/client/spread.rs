@@ -21,7 +21,7 @@ use super::{Client, KernelId, Wait};
 use crate::served::{Memory, Pairwise, Reply, Request, SUM_BLOCK_VALUES};
 use crate::shm::segment::Lease;
 use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, TaskId};
 use sidecore_sys::{SharedSlice, clock};
@@ -283,7 +283,7 @@ impl Client {
                 break;
             }
             // Never waited for here: with two slots held, two threads could wait for each other.
-            if let Some(mut slot) = self.slots[engine].try_lock()
+            if let Some(mut slot) = self.slots.get(engine).and_then(Mutex::try_lock)
                 && !slot.is_held_up()
             {
                 lanes.extend(Lane::new(link, engine, slot));

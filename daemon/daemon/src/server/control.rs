@@ -12,16 +12,15 @@ use super::heartbeat::Heartbeat;
 use super::roster::{Cores, Pressure, Roster};
 use super::status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, UserStatus};
 use super::{Ended, Stop, engine_cpus};
-use crate::served::Entry;
 use crate::shm::activity::ActivityPage;
 use crate::shm::introduction::{Attached, KernelName, Question};
-use crate::shm::layout::{self, TICK_MS};
+use crate::shm::layout::{self, CLIENTS_MAX, STATUS_ENGINES_MAX, TICK_MS};
 use crate::shm::load::UserLoad;
 use crate::shm::session::{Names, Session};
 use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::KIND_STATUS;
 use sidecore_attach::{Acceptor, Event, Segment, Usage};
-use sidecore_bare::width::ToU64;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::local_socket::{self, Peer};
 use sidecore_sys::{clock, cpu};
 use std::collections::VecDeque;
@@ -33,7 +32,8 @@ use std::time::{Duration, Instant};
 /// An attached client.
 pub(crate) struct Client {
     session: Arc<Session>,
-    /// Histogram of samples: how many saw it on 1, 2, 3... engines at once.
+    /// Histogram of samples: how many saw it on 1, 2, 3... engines at once; up to the widest seen,
+    /// and [`WIDTHS_MAX`].
     widths: Vec<u64>,
 }
 
@@ -231,8 +231,8 @@ impl Control {
                             self.door.refuse(from, &reason);
                         }
                     }
-                    Some(Question::Status) => {
-                        let text = self.status_text(peer.uid);
+                    Some(Question::Status { engines_from }) => {
+                        let text = self.status_text(peer.uid, engines_from);
                         self.door.answer(from, KIND_STATUS, text.as_bytes());
                     }
                     None => self.door.refuse(from, "an unknown question"),
@@ -317,7 +317,7 @@ impl Control {
         };
         let client = Client {
             session,
-            widths: vec![0; engines],
+            widths: Vec::new(),
         };
         let descriptors = [lent.as_fd(), self.activity.file(), lent_bell.as_fd()];
         let attached = self.door.attach(to, client, &terms.encode(), &descriptors);
@@ -363,14 +363,22 @@ impl Control {
 
     /// Notes how many engines serve each client at this moment.
     fn sample_widths(&mut self) {
-        let serving: Vec<_> = (0..self.crew.len())
-            .filter_map(|engine| self.activity.serving(engine))
-            .collect();
+        // By client, in one pass: there may be many of both.
+        let mut widths = [0_usize; CLIENTS_MAX];
+        for engine in 0..self.crew.len() {
+            let client = self.activity.serving(engine).unwrap_or(u32::MAX);
+            if let Some(width) = widths.get_mut(client.to_usize()) {
+                *width += 1;
+            }
+        }
         for client in self.door.sessions_mut() {
-            let number = client.session.client;
-            let width = serving.iter().filter(|&&it| it == number).count();
+            let width = widths.get(client.session.client.to_usize());
+            let width = width.copied().unwrap_or(0).min(WIDTHS_MAX);
             // A moment without an engine says nothing about how wide a client's work is.
             if width > 0 {
+                if client.widths.len() < width {
+                    client.widths.resize(width, 0);
+                }
                 client.widths[width - 1] += 1;
             }
         }
@@ -383,7 +391,7 @@ impl Control {
             engines: self
                 .crew
                 .benches()
-                .map(|bench| busy_cycles(bench))
+                .map(|bench| bench.busy_cycles())
                 .collect(),
             clients: self
                 .sessions()
@@ -401,9 +409,20 @@ impl Control {
     }
 
     /// The status as this user may see it.
-    fn status_text(&self, asker: u32) -> String {
+    fn status_text(&self, asker: u32, engines_from: u64) -> String {
+        let mut status = self.status(asker);
+        let from = usize::try_from(engines_from).unwrap_or(usize::MAX);
+        if from > 0 {
+            // Everything else came with the first engines.
+            status.clients.clear();
+            status.users.clear();
+            status.kernels.clear();
+            status.served.clear();
+        }
+        let engines = status.engines.into_iter().skip(from);
+        status.engines = engines.take(STATUS_ENGINES_MAX).collect();
         // A structure of numbers and text always has a JSON form.
-        serde_json::to_string(&self.status(asker)).unwrap_or_default()
+        serde_json::to_string(&status).unwrap_or_default()
     }
 
     fn status(&self, asker: u32) -> Status {
@@ -414,7 +433,7 @@ impl Control {
         let benches = self.crew.benches().enumerate();
         let engines: Vec<EngineStatus> = benches
             .map(|(engine, bench)| {
-                let busy = busy_cycles(bench);
+                let busy = bench.busy_cycles();
                 // Without an earlier sample it has no share of the window.
                 let busy_before = before.engines.get(engine).copied().unwrap_or(busy);
                 self.engine_status(
@@ -449,12 +468,8 @@ impl Control {
             users: self.user_statuses(),
             engines,
             kernels: self.options.registry.names().map(str::to_owned).collect(),
-            served: self
-                .options
-                .registry
-                .entries()
-                .iter()
-                .map(kernel_status)
+            served: (self.options.registry.entries().iter())
+                .map(KernelStatus::of)
                 .collect(),
             attached_total: self.attached_total,
             refused_total: self.door.refused_total(),
@@ -492,7 +507,7 @@ impl Control {
             state,
             client,
             busy_percent,
-            busy_ns: clock::cycles_to_ns(busy_cycles(bench)),
+            busy_ns: clock::cycles_to_ns(bench.busy_cycles()),
             calls: bench.calls.load(Ordering::Relaxed),
             failures: bench.failures.load(Ordering::Relaxed),
             stalls: bench.stalls.load(Ordering::Relaxed),
@@ -517,30 +532,11 @@ impl Control {
     }
 }
 
-/// Cycles that an engine spent serving, the request that it serves now included.
-fn busy_cycles(bench: &Bench) -> u64 {
-    let begun = bench.begun_cycles.load(Ordering::Relaxed);
-    // The two are not read at one moment, so the figure may be off by one request.
-    let running = match begun {
-        0 => 0,
-        begun => clock::cycles().saturating_sub(begun),
-    };
-    bench.busy_cycles.load(Ordering::Relaxed) + running
-}
-
 fn served_cycles(session: &Session) -> u64 {
     let engines = session.served.iter();
     engines
         .map(|served| served.cycles.load(Ordering::Relaxed))
         .sum()
-}
-
-fn kernel_status(entry: &Entry) -> KernelStatus {
-    KernelStatus {
-        name: entry.name.to_owned(),
-        version: entry.version,
-        hash: entry.hash.to_string(),
-    }
 }
 
 fn client_status(client: &Client, share_percent: f64, engines: &[EngineStatus]) -> ClientStatus {
@@ -582,6 +578,8 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 /// The time that kernels have to return when the daemon ends.
 const END_TIME_MAX: Duration = Duration::from_millis(300);
+/// The widest width that is counted by itself; wider ones count as this.
+const WIDTHS_MAX: usize = 64;
 /// Name of clients' segments in lists of open files.
 pub(super) const SEGMENT_NAME: &str = "sidecore-client";
 /// Time between two notes of the figures, and the notes that are kept: about a second's worth.

@@ -98,7 +98,7 @@ impl Crew {
             let bench = Arc::new(Bench::new(cpu));
             let started = crew
                 .server(engine, &bench)
-                .and_then(|server| spawn(engine, move || server.run()));
+                .and_then(|server| spawn(engine, options.stack_bytes, move || server.run()));
             let thread = match started {
                 Ok(thread) => thread,
                 Err(error) => {
@@ -211,7 +211,7 @@ impl Crew {
         // not return from there either takes that thread alone.
         let (options, activity) = (self.options.clone(), Arc::clone(&self.activity));
         let (roster, shares_core) = (Arc::clone(&self.roster), self.shares_core);
-        let own = Arc::clone(&bench);
+        let (own, stack_bytes) = (Arc::clone(&bench), options.stack_bytes);
         let run = move || {
             let core = Core::new(options.core).map_err(DaemonError::from);
             let server = core.and_then(|core| {
@@ -222,7 +222,7 @@ impl Crew {
                 server.run();
             }
         };
-        let Ok(thread) = spawn(engine, run) else {
+        let Ok(thread) = spawn(engine, stack_bytes, run) else {
             return;
         };
         let post = Post {
@@ -279,10 +279,14 @@ impl Crew {
 
 fn spawn(
     engine: usize,
+    stack_bytes: usize,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, DaemonError> {
-    std::thread::Builder::new()
-        .name(format!("engine-{engine}"))
+    let mut builder = std::thread::Builder::new().name(format!("engine-{engine}"));
+    if stack_bytes > 0 {
+        builder = builder.stack_size(stack_bytes);
+    }
+    builder
         .spawn(run)
         .map_err(|source| DaemonError::Thread { source })
 }
@@ -325,7 +329,7 @@ mod tests {
             shares_core: true,
             posts: vec![Post {
                 bench: Arc::new(Bench::new(0)),
-                thread: spawn(0, || {}).unwrap(),
+                thread: spawn(0, 0, || {}).unwrap(),
                 watched: Watched::Well,
             }],
             left: Vec::new(),

@@ -119,6 +119,8 @@ pub struct DaemonOptions {
     pub user_requests_max: u32,
     /// Each engine's core: local store, DMA mode.
     pub core: CoreOptions,
+    /// Bytes of the stack of an engine's thread; 0 for the standard library's 2 MiB.
+    pub stack_bytes: usize,
 }
 
 impl Default for DaemonOptions {
@@ -137,6 +139,7 @@ impl Default for DaemonOptions {
             user_bytes_max: USER_BYTES_MAX,
             user_requests_max: 0,
             core: CoreOptions::default(),
+            stack_bytes: 0,
         }
     }
 }
@@ -471,7 +474,7 @@ mod tests {
             assert!(text.contains("--oversubscribe"), "{text}");
         }
         let text = refused(&|options| options.engines = ENGINES_MAX + 1);
-        assert!(text.contains("1 to 62"), "{text}");
+        assert!(text.contains("1 to 1024"), "{text}");
         let text = refused(&|options| options.clients_max = 0);
         assert!(text.contains("1 to 120"), "{text}");
         let text = refused(&|options| options.core.store_bytes = 1 << 10);

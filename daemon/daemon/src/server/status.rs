@@ -1,6 +1,7 @@
 //! The daemon's status, for `sidecore top`. JSON on the socket; and the figures of it that engines
 //! publish.
 
+use crate::served::Entry;
 use serde::{Deserialize, Serialize};
 use sidecore_sys::clock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -58,6 +59,16 @@ pub struct KernelStatus {
     pub version: u32,
     /// The hash of its code, in hexadecimal digits ([`KernelHash`](crate::served::KernelHash)).
     pub hash: String,
+}
+
+impl KernelStatus {
+    pub(super) fn of(entry: &Entry) -> Self {
+        Self {
+            name: entry.name.to_owned(),
+            version: entry.version,
+            hash: entry.hash.to_string(),
+        }
+    }
 }
 
 /// An engine's activity.
@@ -143,7 +154,7 @@ pub struct ClientStatus {
     /// Microseconds of engines that it used.
     pub busy_us: u64,
     /// Its widths: the samples that saw it on 1, 2, 3… engines at once, taken 50 times a
-    /// second.
+    /// second. Up to the widest seen; the 64th counts wider ones, too.
     pub widths: Vec<u64>,
 }
 
@@ -206,6 +217,17 @@ impl Bench {
             broken: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         }
+    }
+
+    /// Cycles that the engine spent serving, the request that it serves now included.
+    pub(super) fn busy_cycles(&self) -> u64 {
+        let begun = self.begun_cycles.load(Ordering::Relaxed);
+        // The two are not read at one moment, so the figure may be off by one request.
+        let running = match begun {
+            0 => 0,
+            begun => clock::cycles().saturating_sub(begun),
+        };
+        self.busy_cycles.load(Ordering::Relaxed) + running
     }
 
     /// Figures of the thread that takes the engine over: they go on from these.

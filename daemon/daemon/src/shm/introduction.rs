@@ -25,7 +25,8 @@ const KERNEL_BYTES: usize = 48;
 const HASH_BYTES: usize = KernelHash::BYTES;
 /// Bytes of a kernel's name at most.
 pub const NAME_BYTES_MAX: usize = 40;
-/// Bytes of the longest answer: a status.
+/// Bytes of the longest answer: a status of 128 engines and of all clients. The system takes a
+/// message of some 200 KiB.
 pub(crate) const ANSWER_BYTES_MAX: usize = 192 << 10;
 
 /// A client's question.
@@ -37,7 +38,10 @@ pub enum Question {
         arena_bytes: u64,
     },
     /// Request for the daemon's status.
-    Status,
+    Status {
+        /// The first engine that the answer describes; the rest of the status comes with engine 0.
+        engines_from: u64,
+    },
 }
 
 impl Question {
@@ -48,7 +52,9 @@ impl Question {
             Self::Attach { arena_bytes } => {
                 PROTOCOL.question(KIND_ATTACH, &arena_bytes.to_le_bytes())
             }
-            Self::Status => PROTOCOL.question(KIND_STATUS, &[]),
+            Self::Status { engines_from } => {
+                PROTOCOL.question(KIND_STATUS, &engines_from.to_le_bytes())
+            }
         }
     }
 
@@ -59,7 +65,9 @@ impl Question {
             KIND_ATTACH => Some(Self::Attach {
                 arena_bytes: u64_at(body, 0)?,
             }),
-            KIND_STATUS => Some(Self::Status),
+            KIND_STATUS => Some(Self::Status {
+                engines_from: u64_at(body, 0)?,
+            }),
             // A question of a later version, or nonsense; the caller refuses both.
             _ => None,
         }
@@ -181,7 +189,7 @@ mod tests {
             Question::Attach {
                 arena_bytes: 123_456,
             },
-            Question::Status,
+            Question::Status { engines_from: 128 },
         ] {
             let (kind, body) = PROTOCOL.parse_question(&question.encode()).unwrap();
             assert_eq!(Question::decode(kind, &body), Some(question));

@@ -10,10 +10,13 @@ use sidecore_sys::SharedSlice;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SIDECOR1");
 /// Version of the protocol between a daemon and its clients, messages and shared memory
 /// (docs/daemon.md). Both sides must have the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
-/// The most engines of one daemon.
-pub const ENGINES_MAX: usize = 62;
+/// The most engines of one daemon. Every table of engines, shared or not, has as many entries as
+/// the daemon has engines, so a small daemon costs no more for this.
+pub const ENGINES_MAX: usize = 1_024;
+/// The most engines that one answer to a question for the status describes.
+pub(crate) const STATUS_ENGINES_MAX: usize = 128;
 /// The most clients at once: an engine sleeps on a word of each, and the kernel takes 128.
 pub const CLIENTS_MAX: usize = 120;
 /// The largest arena that a client may ask for, unless the daemon is configured otherwise.

@@ -204,7 +204,8 @@ pub(crate) fn wake_one<'a>(
     };
     let awake =
         |(engine, word): &(usize, &SleepWord<Shared>)| !is_asleep(word) && comes_soon(*engine);
-    if open > engines.enumerate().filter(awake).count() {
+    // Counted up to where it is decided: with many engines each is a line of memory.
+    if engines.enumerate().filter(awake).take(open).count() < open {
         // One that woke by itself meanwhile looks at the ring by itself.
         sleeper.notify_after(changed);
     }

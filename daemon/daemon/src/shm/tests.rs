@@ -206,7 +206,7 @@ fn a_status_has_its_number() {
 fn an_attachments_terms_are_as_the_page_says() {
     let question = Question::Attach { arena_bytes: 513 }.encode();
     assert_eq!(question[..8], MAGIC.to_le_bytes());
-    assert_eq!(question[8..16], [1, 0, 0, 0, 3, 0, 0, 0]);
+    assert_eq!(question[8..16], [1, 0, 0, 0, 4, 0, 0, 0]);
     assert_eq!(
         question[16..],
         [1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]

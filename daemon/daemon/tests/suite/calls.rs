@@ -2,10 +2,11 @@
 //! status.
 
 use crate::eventually;
-use sidecore_daemon::client::{Args, Client, ClientError, ClientOptions, Job, Piece};
+use sidecore_daemon::client::{self, Args, Client, ClientError, ClientOptions, Job, Piece};
 use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served};
 use sidecore_daemon::{Daemon, DaemonOptions};
-use sidecore_engine::KernelError;
+use sidecore_engine::{CoreOptions, KernelError};
+use sidecore_sys::{HugePages, RegionOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -433,4 +434,66 @@ fn the_status_says_what_waits_and_why_the_last_request_failed() {
     }
     eventually("none waits", || own().waiting == 0);
     assert_eq!(own().failures, 1);
+}
+
+/// Far more engines than cores, and more than one answer describes: each serves.
+#[test]
+fn two_hundred_engines_start_serve_and_end() {
+    const ENGINES: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(DaemonOptions {
+        engines: ENGINES,
+        grace: Duration::ZERO,
+        stack_bytes: 256 << 10,
+        core: CoreOptions {
+            store_bytes: 64 << 10,
+            region: RegionOptions {
+                huge: HugePages::None,
+                lock: false,
+                touch: false,
+            },
+            ..CoreOptions::default()
+        },
+        ..options(folder.path())
+    })
+    .unwrap();
+    let attached = client::Attachment::attach(daemon.socket(), &client_options()).unwrap();
+    assert_eq!(attached.engines(), ENGINES);
+    let request = client::Request {
+        kernel: attached.kernel("empty").unwrap(),
+        words: [0; 6],
+        inputs: &[],
+        outputs: &[],
+    };
+    for engine in 0..ENGINES {
+        attached.call(engine, &request).unwrap();
+    }
+    assert!(attached.call(ENGINES, &request).is_err());
+    let client = attach(daemon.socket());
+    assert_eq!(client.engines(), ENGINES);
+    // An engine counts a request after it has answered it.
+    eventually("every engine has served", || {
+        let status = client.status().unwrap();
+        let numbers = status.engines.iter().map(|engine| engine.engine);
+        assert!(numbers.eq(0..ENGINES));
+        status.engines.iter().all(|engine| engine.calls == 1)
+    });
+    let empty = client.kernel("empty").unwrap();
+    for token in 0..ENGINES as u64 {
+        client.post(Job::new(empty).token(token)).unwrap();
+        client.call(empty, Args::new()).unwrap();
+    }
+    let mut ended = 0;
+    while let Some(outcome) = client.wait(None) {
+        outcome.result.unwrap();
+        ended += 1;
+    }
+    assert_eq!(ended, ENGINES);
+    let counters = client.counters();
+    assert_eq!(
+        (counters.on_engines, counters.on_host),
+        (2 * ENGINES as u64, 0)
+    );
+    daemon.stop();
+    assert!(attached.call(0, &request).is_err());
 }
