@@ -2,11 +2,12 @@
 //!
 //! Why here: idle engines, hosts' bells and sleeping hosts are such sets. Up to 64 numbers are one
 //! word inside the set itself, so small pools and small groups look at one cache line. The words of
-//! higher numbers are allocated elsewhere. Must stay true: words are independent of one another. A
-//! caller that needs a sure answer about all of them reads each after the fence that makes it sure.
-//! The orderings are the callers', stated at their lines.
+//! higher numbers are allocated elsewhere, on lines of their own. Must stay true: words are
+//! independent of one another. A caller that needs a sure answer about all of them reads each after
+//! the fence that makes it sure. The orderings are the callers', stated at their lines.
 
 use crate::sync::AtomicU64;
+use crossbeam_utils::CachePadded;
 use sidecore_bare::width::ToUsize;
 
 /// Numbers of one word.
@@ -18,7 +19,7 @@ pub(crate) struct AtomicBits {
     /// 0 to 63.
     first: AtomicU64,
     /// The others, 64 a word.
-    more: Box<[AtomicU64]>,
+    more: Box<[CachePadded<AtomicU64>]>,
 }
 
 impl AtomicBits {
@@ -42,7 +43,9 @@ impl AtomicBits {
         let words = bound.div_ceil(WORD_BITS).max(1);
         Self {
             first: AtomicU64::new(word(0)),
-            more: (1..words).map(|at| AtomicU64::new(word(at))).collect(),
+            more: (1..words)
+                .map(|at| CachePadded::new(AtomicU64::new(word(at))))
+                .collect(),
         }
     }
 
@@ -55,7 +58,8 @@ impl AtomicBits {
     /// All words in their order; bit `b` of the `w`th is the number `64 w + b`.
     #[inline]
     pub(crate) fn words(&self) -> impl Iterator<Item = &AtomicU64> {
-        std::iter::once(&self.first).chain(&self.more)
+        let more = self.more.iter().map(|word| &**word);
+        std::iter::once(&self.first).chain(more)
     }
 
     /// The word of a number below the bound, and its bit in there.
@@ -63,7 +67,7 @@ impl AtomicBits {
     pub(crate) fn place(&self, number: usize) -> (&AtomicU64, u64) {
         let word = match number / WORD_BITS {
             0 => &self.first,
-            index => &self.more[index - 1],
+            index => &*self.more[index - 1],
         };
         (word, 1 << (number % WORD_BITS))
     }

@@ -5,21 +5,27 @@
 //! again.
 //! Must stay true: fences order the operations with the code around them. A releaser sets its bit
 //! and *then* looks for work that came meanwhile; a poster queues its work and *then* looks for an
-//! idle bit: one of the two must see the other (see README.md, "No work is left lying").
+//! idle bit: one of the two must see the other (see README.md, "No work is left lying"). Of more
+//! than 64 engines, a word of groups says which words to look at. It is a hint: a sure look reads
+//! every word.
 
 use crate::bits::{AtomicBits, WORD_BITS};
 use crate::sync::{AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
 use sidecore_bare::width::ToUsize;
 use sidecore_sync::Changed;
 
-/// The most engines of a pool in a process: one bit each. A daemon's are fewer
-/// (`sidecore_daemon::ENGINES_MAX`).
+/// The most engines of a pool in a process: one bit each, in 16 words.
 pub const ENGINES_MAX: usize = 1_024;
+const _: () = assert!(ENGINES_MAX <= WORD_BITS * WORD_BITS, "a bit for each word");
 
 /// The set of idle engines.
 #[derive(Debug)]
 pub(crate) struct Claims {
     idle: AtomicBits,
+    /// Bit `w` says that an engine of word `w` may be idle; where there is one word it is not used.
+    /// A word that has idle engines has its bit, as soon as no thread is between its two steps.
+    groups: CachePadded<AtomicU64>,
 }
 
 /// Which idle engine a claimer would rather have.
@@ -47,60 +53,135 @@ impl Preferred<'_> {
             },
         }
     }
+
+    /// The preferred ones of that word first, then all.
+    #[inline]
+    fn pick(self, index: usize) -> Pick {
+        Pick {
+            first: self.word(index),
+            then: u64::MAX,
+        }
+    }
 }
 
 impl Claims {
     /// All of `engines` idle; `engines` is 1 to [`ENGINES_MAX`].
     pub(crate) fn new(engines: usize) -> Self {
+        Self::with(AtomicBits::full(engines))
+    }
+
+    fn with(idle: AtomicBits) -> Self {
+        // Relaxed: no other thread has it yet.
+        let is_idle = |word: &AtomicU64| word.load(Ordering::Relaxed) != 0;
+        let words = idle.words().enumerate();
+        let groups = words.map(|(index, word)| u64::from(is_idle(word)) << index);
+        let groups = groups.fold(0, |all, group| all | group);
         Self {
-            idle: AtomicBits::full(engines),
+            groups: CachePadded::new(AtomicU64::new(groups)),
+            idle,
         }
     }
 
     /// Takes an idle engine, a preferred one if there is one.
     pub(crate) fn claim(&self, preferred: Preferred<'_>) -> Option<usize> {
-        // Relaxed: a bit is taken by a read-modify-write, whatever the look saw.
-        self.look(preferred, Ordering::Relaxed).or_else(|| {
+        self.glance(preferred).or_else(|| {
             // Only a caller that finds none must be sure of it, so only this path pays for a fence.
             // Partner: the read-modify-write in `release`. A releaser that comes after this second
             // look at the engine's word sees the work that the caller queued before. The words are
             // read one by one, but each after the fence, and a releaser sets one bit.
             let _published = Changed::publish();
-            self.look(preferred, Ordering::SeqCst)
+            let pick = |index| preferred.pick(index);
+            match self.idle.only_word() {
+                Some(word) => Some(take(word, pick(0), Ordering::SeqCst)?.bit),
+                None => self.look(|_| true, pick, Ordering::SeqCst),
+            }
+        })
+    }
+
+    /// Takes an idle engine, a preferred one if there is one, by a look that is not sure to find
+    /// one: for callers that lose nothing without it. Costs no fence where all are busy.
+    #[inline]
+    pub(crate) fn glance(&self, preferred: Preferred<'_>) -> Option<usize> {
+        self.glance_at(|index| preferred.pick(index))
+    }
+
+    /// Takes an idle engine of this set, one with a higher number than `after` if there is one; by
+    /// a look as [`Self::glance`] is.
+    pub(crate) fn glance_of(&self, set: &[u64], after: usize) -> Option<usize> {
+        self.glance_at(|index| {
+            let set = set.get(index).copied().unwrap_or(0);
+            Pick {
+                first: set & Preferred::After(after).word(index),
+                then: set,
+            }
         })
     }
 
     #[inline]
-    fn look(&self, preferred: Preferred<'_>, load: Ordering) -> Option<usize> {
-        match self.idle.only_word() {
-            Some(word) => take(word, preferred.word(0), load),
-            None => self.look_in_all(preferred, load),
+    fn glance_at(&self, pick: impl Fn(usize) -> Pick) -> Option<usize> {
+        // Relaxed: a bit is taken by a read-modify-write, whatever the look saw.
+        let load = Ordering::Relaxed;
+        if let Some(word) = self.idle.only_word() {
+            return Some(take(word, pick(0), load)?.bit);
         }
+        // Relaxed: a hint at which words to look.
+        let groups = self.groups.load(Ordering::Relaxed);
+        self.look(|index| groups >> index & 1 != 0, pick, load)
     }
 
-    fn look_in_all(&self, preferred: Preferred<'_>, load: Ordering) -> Option<usize> {
-        let words = || self.idle.words().enumerate();
-        let take_in = |index, word, wanted| {
-            let bit = take(word, wanted, load)?;
-            Some(index * WORD_BITS + bit)
+    /// Looks at these of the words.
+    fn look(
+        &self,
+        is_looked_at: impl Fn(usize) -> bool,
+        pick: impl Fn(usize) -> Pick,
+        load: Ordering,
+    ) -> Option<usize> {
+        let words = || {
+            let words = self.idle.words().enumerate();
+            words.filter(|(index, _)| is_looked_at(*index))
         };
         // A preferred one of a later word goes before others of an earlier one.
         let found = words().find_map(|(index, word)| {
-            let wanted = preferred.word(index);
+            let first = pick(index).first;
             // Relaxed: a hint which word to try; all are tried below.
-            match word.load(Ordering::Relaxed) & wanted {
+            match word.load(Ordering::Relaxed) & first {
                 0 => None,
-                _ => take_in(index, word, wanted),
+                _ => self.take_in(index, word, Pick { first, then: first }, load),
             }
         });
-        found.or_else(|| words().find_map(|(index, word)| take_in(index, word, 0)))
+        found.or_else(|| {
+            words().find_map(|(index, word)| self.take_in(index, word, pick(index), load))
+        })
+    }
+
+    fn take_in(&self, index: usize, word: &AtomicU64, pick: Pick, load: Ordering) -> Option<usize> {
+        let Taken { bit, is_last } = take(word, pick, load)?;
+        if is_last {
+            self.emptied(index, word);
+        }
+        Some(index * WORD_BITS + bit)
+    }
+
+    /// The last idle engine of a word was taken: quick looks pass it over from now on.
+    #[cold]
+    fn emptied(&self, index: usize, word: &AtomicU64) {
+        // SeqCst, all of these: partner of `release`, whose two steps come in the other order. A
+        // releaser whose bit of the group came before this step is seen by the look after it.
+        self.groups.fetch_and(!(1 << index), Ordering::SeqCst);
+        if word.load(Ordering::SeqCst) != 0 {
+            self.groups.fetch_or(1 << index, Ordering::SeqCst);
+        }
     }
 
     /// Takes this engine if it is idle.
     pub(crate) fn claim_exactly(&self, engine: usize) -> bool {
         let (word, bit) = self.idle.place(engine);
         // SeqCst: as in `take`.
-        word.fetch_and(!bit, Ordering::SeqCst) & bit != 0
+        let before = word.fetch_and(!bit, Ordering::SeqCst);
+        if before == bit && self.idle.only_word().is_none() {
+            self.emptied(engine / WORD_BITS, word);
+        }
+        before & bit != 0
     }
 
     /// Gives an engine back.
@@ -110,6 +191,11 @@ impl Claims {
         // Release: the thread that takes the bit sees the contents of the engine's core.
         let before = word.fetch_or(bit, Ordering::SeqCst);
         debug_assert_eq!(before & bit, 0, "engine {engine} was released twice");
+        if before == 0 && self.idle.only_word().is_none() {
+            let group = 1 << (engine / WORD_BITS);
+            // SeqCst: partner of `emptied`.
+            self.groups.fetch_or(group, Ordering::SeqCst);
+        }
     }
 
     /// Number of idle engines; of more than 64, each word at its own moment.
@@ -185,24 +271,45 @@ impl Resting {
 /// Time between two looks at the process's quota and processors.
 const RESTING_LOOK_NS: u64 = 1_000_000_000;
 
-/// Takes a bit of a word, a preferred one if there is one.
+/// Bits of a word that a claimer takes first, and those that it takes where none of these is set.
+#[derive(Debug, Clone, Copy)]
+struct Pick {
+    first: u64,
+    then: u64,
+}
+
+/// A bit that was taken.
+struct Taken {
+    bit: usize,
+    /// No other is set in its word.
+    is_last: bool,
+}
+
+/// Takes a bit of a word, one of the first if there is one.
 #[inline]
-fn take(word: &AtomicU64, preferred: u64, load: Ordering) -> Option<usize> {
+fn take(word: &AtomicU64, pick: Pick, load: Ordering) -> Option<Taken> {
     let mut idle = word.load(load);
-    while idle != 0 {
-        let wanted = match idle & preferred {
-            0 => idle,
-            preferred => preferred,
+    loop {
+        let wanted = match idle & pick.first {
+            0 => idle & pick.then,
+            first => first,
         };
+        if wanted == 0 {
+            return None;
+        }
         let bit = wanted & wanted.wrapping_neg();
         // SeqCst: partner of the read-modify-write in `release`, of which it acquires the core; a
         // look that fails here counts as one after `claim`'s fence.
         match word.compare_exchange_weak(idle, idle & !bit, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return Some(bit.trailing_zeros().to_usize()),
+            Ok(_) => {
+                return Some(Taken {
+                    bit: bit.trailing_zeros().to_usize(),
+                    is_last: idle == bit,
+                });
+            }
             Err(now) => idle = now,
         }
     }
-    None
 }
 
 /// Engines whose threads are on each core.
@@ -267,7 +374,17 @@ mod tests {
                     idle[engine] = true;
                 }
                 let cpu = below(4);
-                let (taken, expected) = match below(4) {
+                let (taken, expected) = match below(6) {
+                    4 => (
+                        claims.glance(Preferred::After(engine)),
+                        expected(&idle, |other| other > engine),
+                    ),
+                    5 => {
+                        let of_cpu = |other: &usize| idle[*other] && cpus[*other] == cpu;
+                        let mut later = (engine + 1..engines).filter(of_cpu);
+                        let expected = later.next().or_else(|| (0..engines).find(of_cpu));
+                        (claims.glance_of(on_cpus.on(cpu), engine), expected)
+                    }
                     0 => (
                         claims.claim(Preferred::After(engine)),
                         expected(&idle, |other| other > engine),
@@ -288,6 +405,14 @@ mod tests {
                 assert_eq!(taken, expected, "of {engines}");
                 if let Some(engine) = taken {
                     idle[engine] = false;
+                }
+                if engines > WORD_BITS {
+                    // In one thread, the groups are exactly those with idle engines.
+                    let groups = claims.groups.load(Ordering::Relaxed);
+                    for (index, idle) in idle.chunks(WORD_BITS).enumerate() {
+                        let is_set = groups >> index & 1 != 0;
+                        assert_eq!(is_set, idle.contains(&true), "of {engines}");
+                    }
                 }
                 let count = idle.iter().filter(|&&idle| idle).count();
                 assert_eq!(claims.idle_count() as usize, count, "of {engines}");
@@ -364,6 +489,25 @@ mod loom_tests {
         });
     }
 
+    /// A word that one thread empties while another gives an engine back to it is not passed over
+    /// afterwards.
+    #[test]
+    fn a_group_that_is_emptied_and_filled_at_once_is_looked_at() {
+        loom::model(|| {
+            let claims = Arc::new(Claims::with(AtomicBits::empty(WORD_BITS + 1)));
+            claims.release(0);
+            let taker = {
+                let claims = Arc::clone(&claims);
+                loom::thread::spawn(move || claims.claim(Preferred::Of(&[])))
+            };
+            claims.release(1);
+            let taken = taker.join().expect("no panic");
+            assert!(matches!(taken, Some(0 | 1)));
+            let left = claims.glance(Preferred::Of(&[]));
+            assert_eq!(left, taken.map(|engine| 1 - engine));
+        });
+    }
+
     /// The same with engines in two words, which a poster looks at one after the other.
     #[test]
     fn posted_work_is_found_by_an_engine_of_either_word() {
@@ -397,9 +541,7 @@ mod loom_tests {
         orders.check(|| {
             let model = Arc::new(Model {
                 // All are busy, and only the first and the last become idle.
-                claims: Claims {
-                    idle: AtomicBits::empty(WORD_BITS + 1),
-                },
+                claims: Claims::with(AtomicBits::empty(WORD_BITS + 1)),
                 queued: AtomicU64::new(0),
                 done: AtomicU64::new(0),
             });

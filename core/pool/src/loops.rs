@@ -5,10 +5,14 @@
 //! engines does all of the loop in two cases: the policy leaves it to the host, or the caller is
 //! itself inside an engine and no other is idle.
 //!
+//! Helpers are asked as a tree: each engine that takes part asks [`FAN_OUT`] idle ones and begins to
+//! work, and these ask others in turn. So a loop of `n` engines is at full width after about `log n`
+//! wake-ups, not `n`. Engines near the one that asks go first ([`Shared::claim_helper`]).
+//!
 //! Must stay true: the job is closed, with every helper out, before the items' borrow ends; an
-//! engine without units left is given back before any wait for the others.
+//! engine without units left is given back before any wait for the others. A helper asks others
+//! while it is counted inside the job, so its opener, which owns this, waits for it.
 
-use crate::claims::Preferred;
 use crate::command::Command;
 use crate::error::{OffloadError, guarded};
 use crate::job::JobTicket;
@@ -23,9 +27,10 @@ use sidecore_engine::Core;
 use sidecore_sched::ClassId;
 use sidecore_sched::split::SplitRun;
 use sidecore_sync::WaitOptions;
-use sidecore_sys::clock;
+use sidecore_sys::{clock, cpu};
 use sidecore_trace as trace;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A loop under way.
@@ -39,6 +44,12 @@ pub(crate) struct Loop<'a, T, F> {
     least: u32,
     /// Largest number of engines that take part.
     width: u32,
+    /// Place of the caller's part of the policy.
+    part: usize,
+    /// Engines that take part or were asked to.
+    taken: AtomicU32,
+    /// The open job and its first engine; not set while no engine is to be asked.
+    opened: OnceLock<(JobTicket, usize)>,
     /// Cycles that its engines have worked.
     work_cycles: AtomicU64,
     failed: Mutex<Option<OffloadError>>,
@@ -46,18 +57,19 @@ pub(crate) struct Loop<'a, T, F> {
 
 impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
     /// A loop on up to `width` engines, in chunks of `least` items or more; at most 2^32 - 1 items.
-    /// `kernel` gets the place of a chunk's first item, and the chunk.
+    /// `kernel` gets the place of a chunk's first item, and the chunk. `part` is where the policy
+    /// was asked.
     pub(crate) fn new(
         shared: &'a Shared,
         class: ClassId,
         items: &'a mut [T],
         kernel: &'a F,
         least: u32,
-        width: u32,
+        (width, part): (u32, usize),
     ) -> Self {
         let split = match width {
             1 => Default::default(),
-            _ => shared.splits.lock()[class.index()],
+            _ => shared.split(part, class),
         };
         Self {
             shared,
@@ -67,6 +79,9 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
             kernel,
             least,
             width,
+            part,
+            taken: AtomicU32::new(1),
+            opened: OnceLock::new(),
             work_cycles: AtomicU64::new(0),
             failed: Mutex::new(None),
         }
@@ -87,7 +102,7 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
     /// number of engines that took part or were asked to.
     pub(crate) fn run_here(&mut self, own: Claim<'_>) -> u32 {
         add(&own.slot().counters.called, 1);
-        let (this, mut taken) = (&*self, 1);
+        let this = &*self;
         let mut own = Some(own);
         if this.width > 1 {
             let begun = clock::cycles();
@@ -97,16 +112,17 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
                 // The first to join has the first share.
                 let mut worker = this.partition.join(this.least);
                 let Some(own) = own.take() else { return };
-                // Engines that are not idle yet join as they become so.
-                this.ask(ticket, own.engine, &mut taken);
+                let cpu = own.slot().cpu;
+                this.open(ticket, own.engine);
+                this.ask(cpu);
                 own.drive(|driver| {
-                    this.work(driver, &mut worker, || {
-                        this.ask(ticket, own.engine, &mut taken);
-                    });
+                    // Engines that are not idle yet join as they become so.
+                    this.work(driver, &mut worker, || this.ask(cpu));
                 });
                 first_ended = clock::cycles();
                 // The engine is dropped here: others may have it while this waits for helpers.
             });
+            let taken = this.taken();
             if taken > 1 {
                 this.learn(taken, begun, first_ended);
             }
@@ -115,7 +131,7 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
             // One engine was wanted, or no slot is free.
             own.drive(|driver| this.do_all(driver));
         }
-        taken
+        this.taken()
     }
 
     /// Runs the loop on the caller's own core, with no engine.
@@ -133,7 +149,6 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
             first.send(|driver| self.do_all(driver))?;
             return Ok(1);
         }
-        let mut taken = 1;
         let dealt = WaitPoint::new();
         let body = |driver: &mut Driver| {
             self.do_all(driver);
@@ -143,10 +158,11 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         let mut first = Some(first);
         self.shared.jobs.with_open(&body, |ticket| {
             let Some(first) = first.take() else { return };
-            let engine = first.engine;
+            let cpu = first.slot().cpu;
+            self.open(ticket, first.engine);
             first.send_command(Command::Help(ticket));
             dealt.wait(LOOP_WAIT, || {
-                self.ask(ticket, engine, &mut taken);
+                self.ask(cpu);
                 (!self.partition.has_more()).then_some(())
             });
         });
@@ -154,10 +170,26 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
             // No slot is free: one engine does it alone.
             first.send(|driver| self.do_all(driver))?;
         }
-        Ok(taken)
+        Ok(self.taken())
+    }
+
+    /// Engines that took part or were asked to.
+    fn taken(&self) -> u32 {
+        // Relaxed: a count; the job's gate orders it.
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Lets engines be asked, for a job whose first engine this is.
+    fn open(&self, ticket: JobTicket, first: usize) {
+        // Once for each loop.
+        self.opened.set((ticket, first)).ok();
     }
 
     fn do_all(&self, driver: &mut Driver) {
+        // Before its own work, so that others wake up meanwhile.
+        if self.taken() < self.width {
+            self.ask(cpu::current());
+        }
         let mut worker = self.partition.join(self.least);
         self.work(driver, &mut worker, || ());
     }
@@ -186,20 +218,36 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         self.work_cycles.fetch_add(cycles, Ordering::Relaxed);
     }
 
-    /// Asks idle engines to help until as many take part as may; those after `first` before others.
-    fn ask(&self, ticket: JobTicket, first: usize, taken: &mut u32) {
-        let after = Preferred::After(first);
-        while *taken < self.width
-            && self.partition.has_more()
-            && !self.shared.has_urgent_waiters()
-            && let Some(engine) = self.shared.claims.claim(after)
-        {
+    /// Asks idle engines to help, [`FAN_OUT`] at most, until as many take part as may: those near
+    /// this core first, and of these those after the loop's first engine.
+    fn ask(&self, cpu: usize) {
+        let Some(&(ticket, first)) = self.opened.get() else {
+            return;
+        };
+        for _ in 0..FAN_OUT {
+            if self.taken() >= self.width
+                || !self.partition.has_more()
+                || self.shared.has_urgent_waiters()
+            {
+                return;
+            }
+            let Some(engine) = self.shared.claim_helper(cpu, first) else {
+                return;
+            };
             let claim = Claim {
                 shared: self.shared,
                 engine,
             };
+            // Several ask at once: the count never passes the width. Relaxed, as in `taken`.
+            let more = |taken| (taken < self.width).then_some(taken + 1);
+            let counted = self
+                .taken
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+            if counted.is_err() {
+                // The engine goes back.
+                return;
+            }
             claim.send_command(Command::Help(ticket));
-            *taken += 1;
         }
     }
 
@@ -211,15 +259,19 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         let elapsed = ended.wrapping_sub(begun) as f64;
         let unit = elapsed * f64::from(taken) / f64::from(self.units.max(1));
         let (first, others) = self.partition.taken_over();
-        self.shared.splits.lock()[self.class.index()].learn(&SplitRun {
+        let run = SplitRun {
             units: self.units,
             width: taken,
             elapsed_ns: elapsed,
             first_idle_ns: ended.wrapping_sub(first_ended) as f64 + f64::from(first) * unit,
             others_idle_ns: f64::from(others) * unit / f64::from(taken - 1),
-        });
+        };
+        self.shared.learn_split(self.part, self.class, &run);
     }
 }
+
+/// Engines that each one that takes part asks at a time.
+const FAN_OUT: usize = 2;
 
 /// Policy of a plain thread's wait for a loop that runs elsewhere.
 const LOOP_WAIT: WaitOptions = WaitOptions {

@@ -206,7 +206,7 @@ impl Pool {
             },
             callers: self.ready().to_u64(),
             backlog: self.backlog().to_u64(),
-            policy: self.shared.policy.lock().name(),
+            policy: self.shared.policy_name(),
         }
     }
 
@@ -383,7 +383,8 @@ impl Pool {
         let (decision, arrival) = shared.arrive(&ready, class, units, parts);
         let width = u64::from(decision.width());
         let _loop = sidecore_trace::span(&tracks::LOOP, units.into(), width);
-        let mut work = Loop::new(shared, class, items, kernel, least, decision.width());
+        let place = (decision.width(), arrival.part);
+        let mut work = Loop::new(shared, class, items, kernel, least, place);
         let width = match (decision, own) {
             (_, Some(own)) => work.run_here(own),
             (Decision::Engines(_), None) if shared.dedicated => work.run_there()?,

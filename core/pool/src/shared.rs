@@ -4,6 +4,7 @@
 //! Must stay true: a claim is passed on, never copied. A release is followed by a look at the
 //! waiters and at the backlog, so no work waits while an engine is idle (README.md).
 
+mod policy;
 mod slot;
 
 pub(crate) use slot::{EngineSlot, add, engine_thread};
@@ -13,22 +14,21 @@ use crate::command::{Command, CommandSlot};
 use crate::config::{Background, PoolConfig};
 use crate::error::{Cancelled, OffloadError, guarded};
 use crate::job::{JOBS_MAX, Jobs};
+use crate::neighbours::Neighbours;
 use crate::packet::Driver;
-use crate::short_loops::ShortLoops;
 use crate::task::{self, Accounts, Priority, WaitPoint};
 use crate::tracks;
 use crate::wait_queue::{Joined, WaitQueue};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use policy::{Policies, ShortLoops};
 use sidecore_engine::{Core, CoreOptions};
-use sidecore_sched::policy::CLASSES_MAX;
-use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, Split};
 use sidecore_sync::Changed;
-use sidecore_sys::{clock, cpu};
+use sidecore_sys::{clock, cpu, machine};
 use sidecore_trace::{self as trace, Lane};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Posted {
@@ -43,27 +43,19 @@ pub(crate) struct Shared {
     pub(crate) resting: Resting,
     pub(crate) jobs: Jobs<Driver>,
     pub(crate) backlog: ArrayQueue<Posted>,
-    pub(crate) policy: Mutex<Box<dyn Policy>>,
-    /// Time of the policy's last tick.
-    ticked_ns: AtomicU64,
+    policies: Policies,
     /// Loops that are not worth asking the policy.
     pub(crate) short_loops: ShortLoops,
-    /// Split of the loops of each class.
-    pub(crate) splits: Mutex<Box<[Split]>>,
-    /// Engines on each core.
+    /// Engines on each core, and near it.
     on_cpus: EnginesOnCpus,
+    neighbours: Neighbours,
     /// True if hosts have cores of their own: an off-load is then always a packet.
     pub(crate) dedicated: bool,
-    /// Callers and tasks that wait for an idle engine, and how many of them are urgent.
-    waiters: AtomicU32,
-    urgent_waiters: AtomicU32,
-    /// Of the waiters, those that are tasks.
-    task_waiters: AtomicU32,
+    /// Numbers of waiters, on a line of their own: every release looks here.
+    waiting: CachePadded<Waiting>,
     /// Tasks, and threads that found no place in the wait queue, wait here.
     freed: WaitPoint,
     wait_queue: WaitQueue,
-    /// Engines that were given back while tasks waited: every other goes to the wait queue.
-    turns: AtomicU32,
     /// Plain threads between asking for an engine and being done.
     pub(crate) threads: CachePadded<AtomicU32>,
     pub(crate) tasks: Arc<Accounts>,
@@ -72,6 +64,18 @@ pub(crate) struct Shared {
     core_options: CoreOptions,
     grace: Duration,
     started: Instant,
+}
+
+/// Counts of those that wait for an idle engine.
+#[derive(Default)]
+struct Waiting {
+    /// Callers and tasks.
+    all: AtomicU32,
+    /// Of these, the urgent ones, and the tasks.
+    urgent: AtomicU32,
+    tasks: AtomicU32,
+    /// Engines that were given back while tasks waited: every other goes to the wait queue.
+    turns: AtomicU32,
 }
 
 /// A claimed engine. Released on drop.
@@ -86,13 +90,6 @@ pub(crate) struct Ready<'a> {
     on_task: bool,
     /// Plain threads in the pool when this one came, itself included if it is one.
     threads: u32,
-}
-
-/// Arrival of work that is under way, as it was reported to the policy.
-pub(crate) struct Arrived {
-    arrival: Arrival,
-    begun_ns: u64,
-    begun_cycles: u64,
 }
 
 impl Shared {
@@ -123,19 +120,18 @@ impl Shared {
             engines: engines.into(),
             jobs: Jobs::new(JOBS_MAX),
             backlog: ArrayQueue::new(config.backlog_max.max(1)),
-            tasks: Arc::new(Accounts::new(live_tasks(&*config.policy, config.engines))),
-            policy: Mutex::new(config.policy),
-            ticked_ns: AtomicU64::new(0),
+            tasks: Arc::new(Accounts::new(policy::live_tasks(
+                &*config.policy,
+                config.engines,
+            ))),
+            policies: Policies::new(config.policy, cpu::allowed().map_or(1, |cpus| cpus.len())),
             short_loops: ShortLoops::default(),
-            splits: Mutex::new(vec![Split::default(); CLASSES_MAX].into()),
             on_cpus: EnginesOnCpus::new(&cpu_of_engine),
+            neighbours: Neighbours::new(&cpu_of_engine, machine::place),
             dedicated: config.dedicated,
-            waiters: AtomicU32::new(0),
-            urgent_waiters: AtomicU32::new(0),
+            waiting: CachePadded::default(),
             freed: WaitPoint::new(),
-            task_waiters: AtomicU32::new(0),
             wait_queue: WaitQueue::new(THREADS_WAITING_MAX),
-            turns: AtomicU32::new(0),
             threads: CachePadded::new(AtomicU32::new(0)),
             core_options: config.core,
             grace: config.grace,
@@ -162,112 +158,20 @@ impl Shared {
         }
     }
 
-    /// The arrival to report to the policy when a loop asks for engines.
-    fn arrival(&self, ready: &Ready<'_>, class: ClassId, units: u32) -> Arrival {
-        let counts = &self.tasks.counts;
-        let tasks = counts.ready.load(Ordering::Relaxed) as u32;
-        let held = counts.held.load(Ordering::Relaxed) as u32;
-        let live = (counts.live.load(Ordering::Relaxed) as u32).saturating_sub(held);
-        let others = (tasks + ready.threads).saturating_sub(1);
-        let engines = (self.engines.len() as u32).saturating_sub(self.resting.count());
-        Arrival {
-            task: task::id(),
-            live: (live + ready.threads).max(1),
-            waiting: (counts.waiting() as u32).saturating_add(held),
-            class,
-            units,
-            // Its own, and all that no other task drives. Where there is no other task: an engine
-            // that is on its way out of a loop, or at background work, comes back soon.
-            engines_idle: if others == 0 {
-                engines
-            } else {
-                (self.claims.idle_count() + 1).min(engines)
-            },
-            engines,
-            ready: others,
-        }
-    }
-
-    /// Asks the policy about a loop of `units`, which can be split in at most `parts`. Returns the
-    /// decision and the arrival that the policy saw.
-    pub(crate) fn arrive(
-        &self,
-        ready: &Ready<'_>,
-        class: ClassId,
-        units: u32,
-        parts: u32,
-    ) -> (Decision, Arrived) {
-        let (begun_ns, begun_cycles) = (self.now_ns(), clock::cycles());
-        let arrival = self.arrival(ready, class, units);
-        let mut policy = self.policy.lock();
-        let decision = policy.arrive(begun_ns, &arrival);
-        let live = live_tasks(&**policy, self.engines.len());
-        let rose = self.tasks.note_live_tasks(live);
-        drop(policy);
-        self.tasks.tell_room(rose);
-        let decision = match decision {
-            Decision::Host => Decision::Host,
-            Decision::Engines(width) => Decision::engines(width.get().min(parts)),
-        };
-        let arrived = Arrived {
-            arrival,
-            begun_ns,
-            begun_cycles,
-        };
-        (decision, arrived)
-    }
-
-    /// Reports the departure to the policy. `work_cycles` is the work of its engines in all, 0
-    /// where it is not known.
-    pub(crate) fn depart(&self, arrived: &Arrived, width: u32, on_host: bool, work_cycles: u64) {
-        let (now_ns, now_cycles) = (self.now_ns(), clock::cycles());
-        let elapsed_ns = now_ns.saturating_sub(arrived.begun_ns);
-        // The same interval in both units says how long a cycle is.
-        let elapsed_cycles = now_cycles.wrapping_sub(arrived.begun_cycles).max(1);
-        let work_ns = elapsed_ns as f64 * work_cycles as f64 / elapsed_cycles as f64;
-        let (class, units) = (arrived.arrival.class, arrived.arrival.units);
-        let here = width == 1 && (on_host || !self.dedicated);
-        self.short_loops.note(class, units, here, elapsed_ns);
-        let work_ns = match work_cycles {
-            0 => 0,
-            _ => (work_ns as u64).max(1),
-        };
-        let departure = Departure {
-            task: arrived.arrival.task,
-            class,
-            units,
-            width,
-            on_host,
-            // Without the cost of asking the policy, which most of such calls do not pay.
-            elapsed_ns: match here && ShortLoops::are(elapsed_ns) && work_ns > 0 {
-                true => work_ns.min(elapsed_ns),
-                false => elapsed_ns,
-            },
-            work_ns,
-        };
-        let mut policy = self.policy.lock();
-        policy.depart(now_ns, &departure);
-        // Relaxed: written under the lock.
-        if now_ns.saturating_sub(self.ticked_ns.load(Ordering::Relaxed)) > TICK_NS {
-            self.ticked_ns.store(now_ns, Ordering::Relaxed);
-            policy.tick(now_ns);
-        }
-        let is_due = self.resting.is_due(now_ns);
-        let live = live_tasks(&**policy, self.engines.len());
-        let rose = self.tasks.note_live_tasks(live);
-        drop(policy);
-        self.tasks.tell_room(rose);
-        if is_due && let Ok((_, affordable)) = cpu::of_process() {
-            self.rest(affordable);
-        }
-    }
-
     /// Set of the engines whose threads are pinned to the core that this thread runs on.
     pub(crate) fn near(&self) -> &[u64] {
         if self.dedicated {
             return &[];
         }
         self.on_cpus.on(cpu::current())
+    }
+
+    /// Takes an engine for a part of a loop, if a quick look shows an idle one: of those that share
+    /// a cache with this core, of its node, of all; among each those after the engine `after`.
+    pub(crate) fn claim_helper(&self, cpu: usize, after: usize) -> Option<usize> {
+        let mut near = self.neighbours.sets(cpu);
+        near.find_map(|set| self.claims.glance_of(set, after))
+            .or_else(|| self.claims.glance(Preferred::After(after)))
     }
 
     /// Takes an idle engine, one of this core if it can; waits for one where none is idle. A task
@@ -327,7 +231,7 @@ impl Shared {
 
     /// True if an urgent caller waits for an engine: loops then ask no more of them to help.
     pub(crate) fn has_urgent_waiters(&self) -> bool {
-        self.urgent_waiters.load(Ordering::Relaxed) > 0
+        self.waiting.urgent.load(Ordering::Relaxed) > 0
     }
 
     /// As [`Self::acquire`], but never waits for an engine inside of one, where all might wait for
@@ -372,7 +276,7 @@ impl Shared {
             // that waits behind others of its host.
             task::park_until(due_ns, || {
                 self.claims.idle_count() > 0
-                    && (urgent || self.urgent_waiters.load(Ordering::Relaxed) == 0)
+                    && (urgent || self.waiting.urgent.load(Ordering::Relaxed) == 0)
             });
         }
     }
@@ -380,7 +284,7 @@ impl Shared {
     /// Takes an idle engine. A caller that is not urgent first defers to urgent waiters for a
     /// while.
     fn try_claim(&self, near: &[u64], patience: &mut Patience) -> Option<usize> {
-        if !patience.urgent && self.urgent_waiters.load(Ordering::SeqCst) > 0 {
+        if !patience.urgent && self.waiting.urgent.load(Ordering::SeqCst) > 0 {
             let now = Instant::now();
             if now < *patience.until.get_or_insert(now + DEFER) {
                 return None;
@@ -392,14 +296,14 @@ impl Shared {
     }
 
     fn count_task_waiter(&self) -> TaskWaits<'_> {
-        self.task_waiters.fetch_add(1, Ordering::SeqCst);
+        self.waiting.tasks.fetch_add(1, Ordering::SeqCst);
         TaskWaits { shared: self }
     }
 
     pub(crate) fn count_waiter(&self, urgent: bool) -> Waits<'_> {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
+        self.waiting.all.fetch_add(1, Ordering::SeqCst);
         if urgent {
-            self.urgent_waiters.fetch_add(1, Ordering::SeqCst);
+            self.waiting.urgent.fetch_add(1, Ordering::SeqCst);
         }
         Waits {
             shared: self,
@@ -432,10 +336,10 @@ impl Shared {
         if !self.tasks_wait() {
             return true;
         }
-        let is_urgent = self.urgent_waiters.load(Ordering::Relaxed) > 0;
+        let is_urgent = self.waiting.urgent.load(Ordering::Relaxed) > 0;
         let every = if is_urgent { TURNS_URGENT } else { TURNS };
         // Relaxed: a count that orders nothing.
-        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+        let turn = self.waiting.turns.fetch_add(1, Ordering::Relaxed);
         turn.is_multiple_of(every)
     }
 
@@ -447,7 +351,7 @@ impl Shared {
 
     /// True if tasks wait for an engine, at this moment.
     fn tasks_wait(&self) -> bool {
-        self.task_waiters.load(Ordering::SeqCst) > 0
+        self.waiting.tasks.load(Ordering::SeqCst) > 0
     }
 
     /// Sends an idle engine, if there is one, to work off the background queue.
@@ -460,7 +364,7 @@ impl Shared {
 
     /// True if any caller waits for an engine: they go before background work.
     fn has_waiters(&self) -> bool {
-        self.waiters.load(Ordering::SeqCst) > 0
+        self.waiting.all.load(Ordering::SeqCst) > 0
     }
 
     /// Runs `work` with a core that is no engine's: the caller's host does the work itself.
@@ -538,9 +442,9 @@ pub(crate) struct Waits<'a> {
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         if self.urgent {
-            self.shared.urgent_waiters.fetch_sub(1, Ordering::SeqCst);
+            self.shared.waiting.urgent.fetch_sub(1, Ordering::SeqCst);
         }
-        let before = self.shared.waiters.fetch_sub(1, Ordering::SeqCst);
+        let before = self.shared.waiting.all.fetch_sub(1, Ordering::SeqCst);
         // An engine that came back meanwhile left the backlog to this waiter, which may have gone
         // without it: a task that was cancelled.
         if before == 1 && !self.shared.backlog.is_empty() {
@@ -556,7 +460,7 @@ struct TaskWaits<'a> {
 
 impl Drop for TaskWaits<'_> {
     fn drop(&mut self) {
-        let before = self.shared.task_waiters.fetch_sub(1, Ordering::SeqCst);
+        let before = self.shared.waiting.tasks.fetch_sub(1, Ordering::SeqCst);
         if before == 1 && self.shared.has_waiters() {
             // An engine may have been left to this task that it does not need any more.
             let claim = || self.shared.claims.claim(Preferred::Of(&[]));
@@ -579,11 +483,6 @@ impl Drop for Ready<'_> {
     }
 }
 
-/// Number of tasks that a policy wants live now on this many engines.
-fn live_tasks(policy: &dyn Policy, engines: usize) -> u32 {
-    policy.live_tasks(engines as u32).max(1)
-}
-
 /// Looks of a caller for an idle engine before it joins the wait queue: about a microsecond; and
 /// looks of one in the queue before it sleeps.
 const SPINS_FOR_ENGINE: u32 = 30;
@@ -595,5 +494,3 @@ const TURNS: u32 = 2;
 const TURNS_URGENT: u32 = 8;
 /// Longest time for which others give way to urgent callers, each time.
 const DEFER: Duration = Duration::from_micros(100);
-/// Shortest time between two ticks of a policy.
-const TICK_NS: u64 = 10_000_000;

@@ -57,6 +57,8 @@ pub struct Curve {
     run_paid_ns: f64,
     /// True once a driver has reported the work of a call.
     is_work_known: bool,
+    /// True if the last decision was the usual one: no trial, and nothing left to find out first.
+    is_settled: bool,
     /// Units of the last departure.
     last_units: u32,
     /// The call before: its place, its kind of size, and the time of a unit in it.
@@ -76,6 +78,7 @@ impl Default for Curve {
             run_ends: 0,
             run_paid_ns: 0.0,
             is_work_known: false,
+            is_settled: false,
             last_units: 1,
             last: None,
             credit_ns: 0.0,
@@ -175,7 +178,8 @@ impl Curve {
     /// measured width, one not measured yet, or now and then one that looked worse.
     #[must_use]
     pub fn choose(&mut self, limit: u32, units: u32) -> Decision {
-        self.arrivals = self.arrivals.wrapping_add(1);
+        self.count_arrival();
+        self.is_settled = false;
         let limit = limit.clamp(1, WIDTH_MAX);
         // Optimistic first: an estimate that was never measured cannot be compared.
         if let Some(width) = self.unexplored(limit, units) {
@@ -196,10 +200,23 @@ impl Curve {
             false => Decision::Host,
         };
         // A trial disturbs its call: at most one in TRIAL_EVERY arrivals, whatever the credit.
-        if self.arrivals.wrapping_sub(self.trial_at) < TRIAL_EVERY {
-            return decision;
+        if self.arrivals.wrapping_sub(self.trial_at) >= TRIAL_EVERY
+            && let Some(trial) = self.trial(limit, units, decision)
+        {
+            return trial;
         }
-        self.trial(limit, units, decision).unwrap_or(decision)
+        self.is_settled = true;
+        decision
+    }
+
+    /// True if the last decision is the one that arrivals like it get, until more is learned.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// Counts an arrival that got an earlier decision.
+    pub(crate) fn count_arrival(&mut self) {
+        self.arrivals = self.arrivals.wrapping_add(1);
     }
 
     /// A width that must be seen before anything is decided; the widest first.

@@ -53,6 +53,16 @@ impl Policy for Equi {
         self.measured.arrive(now, arrival)
     }
 
+    fn holds(&self, arrival: &Arrival) -> bool {
+        self.measured.holds(arrival)
+    }
+
+    fn arrived(&mut self, now: Nanos, arrival: &Arrival) {
+        self.climb
+            .arrive(arrival.engines, arrival.live, arrival.waiting);
+        self.measured.arrived(now, arrival);
+    }
+
     fn depart(&mut self, now: Nanos, departure: &Departure) {
         self.measured.depart(now, departure);
         let unit_work = &mut self.unit_work[departure.class.index()];

@@ -37,6 +37,10 @@ impl Policy for Llp {
     fn depart(&mut self, _now: Nanos, _departure: &Departure) {}
 
     fn tick(&mut self, _now: Nanos) {}
+
+    fn holds(&self, _arrival: &Arrival) -> bool {
+        true
+    }
 }
 
 // EDTLP: event-driven task-level parallelism. Every off-loaded task gets exactly one engine; the
@@ -55,6 +59,10 @@ impl Policy for Edtlp {
 
     fn arrive(&mut self, _now: Nanos, _arrival: &Arrival) -> Decision {
         Decision::engines(1)
+    }
+
+    fn holds(&self, _arrival: &Arrival) -> bool {
+        true
     }
 
     fn depart(&mut self, _now: Nanos, _departure: &Departure) {}
@@ -98,6 +106,10 @@ impl Policy for Hybrid {
 
     fn live_tasks(&self, engines: u32) -> u32 {
         (engines / self.group.width).max(1)
+    }
+
+    fn holds(&self, _arrival: &Arrival) -> bool {
+        true
     }
 }
 

@@ -12,6 +12,7 @@
 //! - `measured`: caps every rule by measurements, with a `curve` for each class of loops: an
 //!   `entry` for each width, over the work that `sizes` expects.
 //! - `equi`: `share`, measured, and on top `climb`: how many tasks to keep live.
+//! - [`Shard`]: a core's decisions that still hold, and its events that a policy is told of later.
 //! - [`Patience`]: whether a waiter polls before it sleeps, by its waits so far.
 //! - [`ReadyQueue`], [`Turn`]: the order of programs that share engines, and when one gives way.
 //! - [`split`]: the distribution of a loop's iterations over its engines.
@@ -24,6 +25,7 @@ mod curve;
 mod entry;
 mod equi;
 mod fixed;
+mod lag;
 mod measured;
 mod mgps;
 mod names;
@@ -35,6 +37,7 @@ pub mod split;
 pub use contexts::{Operation, Ready, ReadyQueue, Sharing, Turn};
 pub use equi::Equi;
 pub use fixed::{Edtlp, Hybrid, Linux, Llp};
+pub use lag::{LAG_MAX, Shard, Sharded};
 pub use measured::Measured;
 pub use mgps::Mgps;
 pub use names::{NAMES, PolicyError, by_name};
@@ -71,6 +74,10 @@ mod share {
             let due = arrival.engines / arrival.live.max(1);
             let share = share.max(due.min(arrival.engines_idle));
             Decision::engines(share.min(arrival.units).min(arrival.engines))
+        }
+
+        fn holds(&self, _arrival: &Arrival) -> bool {
+            true
         }
 
         fn depart(&mut self, _now: Nanos, _departure: &Departure) {}

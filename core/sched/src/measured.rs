@@ -51,6 +51,16 @@ impl<P: Policy> Policy for Measured<P> {
         }
     }
 
+    /// A trial is one call's: only usual decisions hold.
+    fn holds(&self, arrival: &Arrival) -> bool {
+        self.rule.holds(arrival) && self.curves[arrival.class.index()].is_settled()
+    }
+
+    fn arrived(&mut self, now: Nanos, arrival: &Arrival) {
+        self.rule.arrived(now, arrival);
+        self.curves[arrival.class.index()].count_arrival();
+    }
+
     fn depart(&mut self, now: Nanos, departure: &Departure) {
         self.curves[departure.class.index()].learn(departure);
         self.rule.depart(now, departure);

@@ -83,6 +83,16 @@ impl Policy for Mgps {
     }
 
     fn arrive(&mut self, now: Nanos, arrival: &Arrival) -> Decision {
+        self.arrived(now, arrival);
+        Decision::engines(self.width.min(arrival.units).min(arrival.engines))
+    }
+
+    /// The width is the same until a window ends: a driver may know of that a little later.
+    fn holds(&self, _arrival: &Arrival) -> bool {
+        true
+    }
+
+    fn arrived(&mut self, now: Nanos, arrival: &Arrival) {
         // The first window begins with the first arrival, not with the policy.
         if self.engines == 0 {
             self.window_began = now;
@@ -93,7 +103,6 @@ impl Policy for Mgps {
             self.under_way.push(arrival.task);
         }
         self.under_way_max = self.under_way_max.max(self.under_way.len());
-        Decision::engines(self.width.min(arrival.units).min(arrival.engines))
     }
 
     fn depart(&mut self, now: Nanos, departure: &Departure) {

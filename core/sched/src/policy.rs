@@ -154,6 +154,18 @@ pub trait Policy: Send {
     /// A task ended at time `now`.
     fn depart(&mut self, now: Nanos, departure: &Departure);
 
+    /// True if the decision that was just given on this arrival may be given again, without asking,
+    /// to arrivals that differ in nothing but the task. A driver then tells of those by
+    /// [`Self::arrived`], before their departures, and of all events a little later, in their order
+    /// ([`Shard`](crate::Shard)). False by default: then each event is told at once.
+    fn holds(&self, _arrival: &Arrival) -> bool {
+        false
+    }
+
+    /// A task asked to off-load at time `now` and got an earlier decision that holds. For the
+    /// accounts of a policy whose [`Self::holds`] is ever true; does nothing by default.
+    fn arrived(&mut self, _now: Nanos, _arrival: &Arrival) {}
+
     /// Passage of time; called now and then.
     fn tick(&mut self, now: Nanos);
 

@@ -1,4 +1,4 @@
-//! The processor that this machine has, and cores that share nothing.
+//! The processor that this machine has, places of its cores, and cores that share nothing.
 //!
 //! Why here: what was learned of one processor must not be used on another; threads that are
 //! compared go on cores of their own. Source: proc(5).
@@ -91,6 +91,51 @@ pub fn apart(cpus: &[usize]) -> Vec<usize> {
     std::iter::once(first).chain(far).chain(near).collect()
 }
 
+/// Place of a core among the machine's caches and memories. Cores with an equal one share their
+/// last-level cache, as far as the kernel says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The NUMA node; 0 where the kernel names none.
+    pub node: usize,
+    /// The first core of those that share its last-level cache; none where the kernel lists none.
+    pub cache: Option<usize>,
+}
+
+/// Place of a core. Reads some ten files, which takes some 100 us; does not fail. Source:
+/// Documentation/ABI/testing/sysfs-devices-system-cpu.
+#[must_use]
+pub fn place(cpu: usize) -> Place {
+    place_in(Path::new("/sys/devices/system/cpu"), cpu)
+}
+
+fn place_in(root: &Path, cpu: usize) -> Place {
+    let core = root.join(format!("cpu{cpu}"));
+    let cache = |index: usize| {
+        let folder = core.join(format!("cache/index{index}"));
+        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let level: u32 = read("level")?.trim().parse().ok()?;
+        let first = parse_cpu_list(&read("shared_cpu_list")?)
+            .into_iter()
+            .min()?;
+        Some((level, first))
+    };
+    // Their numbers have no gap; a core has four as a rule.
+    let caches = (0..CACHES_MAX).map_while(cache);
+    let last = caches.max_by_key(|&(level, _)| level);
+    let mut entries = fs::read_dir(&core).into_iter().flatten().flatten();
+    let node = entries.find_map(|entry| {
+        let name = entry.file_name();
+        name.to_str()?.strip_prefix("node")?.parse().ok()
+    });
+    Place {
+        node: node.unwrap_or(0),
+        cache: last.map(|(_, first)| first),
+    }
+}
+
+/// Caches of a core that are looked at.
+const CACHES_MAX: usize = 16;
+
 /// A list as the kernel writes it: `0,4-6`.
 fn parse_cpu_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
@@ -133,5 +178,31 @@ mod tests {
         assert_eq!(ordered[0], 0);
         ordered.sort_unstable();
         assert_eq!(ordered, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_core_is_placed_by_its_last_cache_and_its_node() {
+        let root = std::env::temp_dir().join(format!("sidecore-cores-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let file = root.join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        write("cpu9/cache/index0/level", "1\n");
+        write("cpu9/cache/index0/shared_cpu_list", "9\n");
+        write("cpu9/cache/index1/level", "3\n");
+        write("cpu9/cache/index1/shared_cpu_list", "8-11,24-27\n");
+        write("cpu9/cache/index2/level", "2\n");
+        write("cpu9/cache/index2/shared_cpu_list", "9,25\n");
+        write("cpu9/node1/cpulist", "");
+        write("cpu8/topology/core_id", "0\n");
+        let place = place_in(&root, 9);
+        assert_eq!((place.node, place.cache), (1, Some(8)));
+        // Nothing is known of these.
+        for cpu in [8, 7] {
+            assert_eq!(place_in(&root, cpu), Place::default());
+        }
+        fs::remove_dir_all(root).unwrap();
+        assert_eq!(super::place(100_000), Place::default());
     }
 }

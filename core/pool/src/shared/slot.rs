@@ -34,7 +34,7 @@ pub(crate) struct Counters {
 pub(crate) struct EngineSlot {
     pub(super) driver: CachePadded<Mutex<Driver>>,
     pub(crate) commands: CommandSlot,
-    pub(super) cpu: usize,
+    pub(crate) cpu: usize,
     pub(crate) counters: CachePadded<Counters>,
 }
 
