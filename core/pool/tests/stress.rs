@@ -344,7 +344,7 @@ fn loops_forks_and_sorts_of_many_threads_do_not_mix() {
 #[test]
 fn threads_of_a_large_machine_get_their_own_answers() {
     const THREADS: u64 = 256;
-    for (engines, dedicated) in [(2, false), (128, false), (128, true)] {
+    for (engines, dedicated) in [(2, false), (256, false), (256, true)] {
         let pool = Pool::start(PoolConfig {
             engines,
             dedicated,
