@@ -5,9 +5,9 @@
 //! engines does all of the loop in two cases: the policy leaves it to the host, or the caller is
 //! itself inside an engine and no other is idle.
 //!
-//! Helpers are asked as a tree: each engine that takes part asks [`FAN_OUT`] idle ones and begins to
-//! work, and these ask others in turn. So a loop of `n` engines is at full width after about `log n`
-//! wake-ups, not `n`. Engines near the one that asks go first ([`Shared::claim_helper`]).
+//! Helpers are asked as a tree: each engine that takes part asks [`FAN_OUT`] idle ones and begins
+//! to work, and these ask others in turn. So a loop of `n` engines is at full width after about
+//! `log n` wake-ups, not `n`. Engines near the one that asks go first ([`Shared::claim_helper`]).
 //!
 //! Must stay true: the job is closed, with every helper out, before the items' borrow ends; an
 //! engine without units left is given back before any wait for the others. A helper asks others

@@ -1,21 +1,21 @@
-//! A core's own part of a policy: decisions that still hold, and events that the policy is told of
-//! a little later.
+//! A core's own part of a policy: decisions that still hold, and events that are reported to the
+//! policy a little later.
 //!
 //! Why here: a policy is one state for all cores. If each loop asked it, its lock would be a line
 //! that all cores write. Most loops of a core are like the ones before. So a core's [`Shard`] gives
 //! the last decision again where the policy says that it holds ([`Policy::holds`]). It keeps the
-//! events of such loops until the policy is asked or told the next time.
+//! events of such loops until the policy is asked the next time, or they become too many.
 //!
 //! Must stay true: a policy gets each event once, with its own time, those of one shard in their
 //! order. A departure follows its arrival in the same shard. At any time the policy lacks at most
 //! [`LAG_MAX`] events of each shard, and no decision is given again after as many events of its
-//! shard. With the policy's tick a driver tells of shards without an event for [`QUIET_NS`], or a
-//! policy would take a core that went quiet for one whose work goes on. Windows, means and counts of
-//! a policy thus stay what they are, and move by a few events. Pure. Source: own.
+//! shard. With the policy's tick a driver reports the events of shards that are quiet, or a policy
+//! would take a core that went quiet for one whose work goes on. Windows, means and counts of a
+//! policy thus stay what they are, and move by a few events. Pure. Source: own.
 
 use crate::policy::{Arrival, Decision, Departure, Nanos, Policy, TaskId, Waiting};
 
-/// The most events of one shard that its policy has not been told of: arrivals and departures.
+/// The most events of one shard that its policy does not know: arrivals and departures.
 pub const LAG_MAX: usize = 16;
 
 /// Time without an event after which a shard is quiet.
@@ -27,7 +27,7 @@ const LEASES: usize = 4;
 /// One core's decisions and events.
 #[derive(Debug)]
 pub struct Shard {
-    untold: Vec<Event>,
+    kept: Vec<Event>,
     /// Events so far, and the time of the last one.
     events: u64,
     last: Nanos,
@@ -62,7 +62,7 @@ impl Lease {
 impl Default for Shard {
     fn default() -> Self {
         Self {
-            untold: Vec::with_capacity(LAG_MAX),
+            kept: Vec::with_capacity(LAG_MAX),
             events: 0,
             last: 0,
             leases: [None; LEASES],
@@ -72,12 +72,12 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// The decision on an arrival where an earlier one holds for it. Its departure is told by
+    /// The decision on an arrival where an earlier one holds for it. Its departure goes to
     /// [`Self::depart`]. `None`: to be asked for ([`Self::ask`]). Allocates nothing.
     #[inline]
     pub fn decide(&mut self, now: Nanos, arrival: &Arrival) -> Option<Decision> {
         // With room for its departure.
-        if self.untold.len() + 2 > LAG_MAX {
+        if self.kept.len() + 2 > LAG_MAX {
             return None;
         }
         let events = self.events;
@@ -87,15 +87,15 @@ impl Shard {
         Some(decision)
     }
 
-    /// Asks the policy about an arrival, after all that it has not been told of. True if the
-    /// departure may be told later ([`Self::depart`]); else it is to be told at once.
+    /// Asks the policy about an arrival, after all events that it does not know. True if the
+    /// departure may be reported later ([`Self::depart`]); else [`Self::report`] follows that.
     pub fn ask(
         &mut self,
         policy: &mut dyn Policy,
         now: Nanos,
         arrival: &Arrival,
     ) -> (Decision, bool) {
-        self.tell(policy);
+        self.report(policy);
         let decision = policy.arrive(now, arrival);
         self.events += 1;
         self.last = now;
@@ -118,15 +118,15 @@ impl Shard {
         (decision, holds)
     }
 
-    /// Keeps a departure for the policy. True if the policy is to be told now ([`Self::tell`]).
+    /// Keeps a departure for the policy. True if it is to be reported now ([`Self::report`]).
     pub fn depart(&mut self, now: Nanos, departure: &Departure) -> bool {
         self.keep(Event::Departed(now, *departure));
-        self.untold.len() >= LAG_MAX
+        self.kept.len() >= LAG_MAX
     }
 
-    /// Tells the policy of all that was kept.
-    pub fn tell(&mut self, policy: &mut dyn Policy) {
-        for event in self.untold.drain(..) {
+    /// Reports all that was kept to the policy.
+    pub fn report(&mut self, policy: &mut dyn Policy) {
+        for event in self.kept.drain(..) {
             match event {
                 Event::Arrived(at, arrival) => policy.arrived(at, &arrival),
                 Event::Departed(at, departure) => policy.depart(at, &departure),
@@ -135,9 +135,9 @@ impl Shard {
     }
 
     /// The same, where there was no event for a while.
-    pub fn tell_if_quiet(&mut self, policy: &mut dyn Policy, now: Nanos) {
+    pub fn report_if_quiet(&mut self, policy: &mut dyn Policy, now: Nanos) {
         if now.saturating_sub(self.last) >= QUIET_NS {
-            self.tell(policy);
+            self.report(policy);
         }
     }
 
@@ -145,7 +145,7 @@ impl Shard {
         let (Event::Arrived(at, _) | Event::Departed(at, _)) = event;
         self.events += 1;
         self.last = at;
-        self.untold.push(event);
+        self.kept.push(event);
     }
 }
 
@@ -154,7 +154,7 @@ impl Shard {
 pub struct Sharded {
     policy: Box<dyn Policy>,
     shards: Box<[Shard]>,
-    /// Tasks whose departures are told at once.
+    /// Tasks whose departures are reported at once.
     prompt: Vec<TaskId>,
     asked: u64,
 }
@@ -210,13 +210,13 @@ impl Policy for Sharded {
         }
         let shard = &mut self.shards[place];
         if shard.depart(now, departure) || prompt.is_some() {
-            shard.tell(&mut *self.policy);
+            shard.report(&mut *self.policy);
         }
     }
 
     fn tick(&mut self, now: Nanos) {
         for shard in &mut self.shards {
-            shard.tell_if_quiet(&mut *self.policy, now);
+            shard.report_if_quiet(&mut *self.policy, now);
         }
         self.policy.tick(now);
     }
@@ -235,7 +235,6 @@ mod tests {
     use super::*;
     use crate::policy::ClassId;
     use crate::{Equi, Llp, Mgps};
-    use std::sync::{Arc, Mutex};
 
     fn arrival(task: u64, units: u32) -> Arrival {
         Arrival {
@@ -262,19 +261,13 @@ mod tests {
         }
     }
 
+    /// An event: its time, its kind and its task.
+    type Seen = (Nanos, &'static str, u64);
+
     /// Records its events; its decision holds if it says so.
     struct Recorder {
         holds: bool,
-        seen: Arc<Mutex<Vec<(Nanos, &'static str, u64)>>>,
-    }
-
-    impl Recorder {
-        fn note(&self, now: Nanos, what: &'static str, task: TaskId) {
-            self.seen
-                .lock()
-                .expect("no panic")
-                .push((now, what, task.0));
-        }
+        seen: Vec<Seen>,
     }
 
     impl Policy for Recorder {
@@ -283,12 +276,12 @@ mod tests {
         }
 
         fn arrive(&mut self, now: Nanos, arrival: &Arrival) -> Decision {
-            self.note(now, "asked", arrival.task);
+            self.seen.push((now, "asked", arrival.task.0));
             Decision::engines(2)
         }
 
         fn depart(&mut self, now: Nanos, departure: &Departure) {
-            self.note(now, "departed", departure.task);
+            self.seen.push((now, "departed", departure.task.0));
         }
 
         fn tick(&mut self, _now: Nanos) {}
@@ -298,31 +291,37 @@ mod tests {
         }
 
         fn arrived(&mut self, now: Nanos, arrival: &Arrival) {
-            self.note(now, "arrived", arrival.task);
+            self.seen.push((now, "arrived", arrival.task.0));
         }
     }
 
-    fn recorded(holds: bool, loops: u64, tasks: u64) -> (Vec<(Nanos, &'static str, u64)>, u64) {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let recorder = Recorder {
-            holds,
-            seen: Arc::clone(&seen),
-        };
-        let mut sharded = Sharded::new(Box::new(recorder), 1);
+    /// Events that a policy got of loops on one core, and how often it was asked.
+    fn recorded(holds: bool, loops: u64, tasks: u64) -> (Vec<Seen>, u64) {
+        let seen = Vec::new();
+        let (mut policy, mut shard) = (Recorder { holds, seen }, Shard::default());
+        let mut asked = 0;
         for at in 0..loops {
-            let task = at % tasks;
-            assert_eq!(sharded.arrive(2 * at, &arrival(task, 9)).width(), 2);
-            sharded.depart(2 * at + 1, &departure(task, 9, 2));
-            let told = seen.lock().expect("no panic").len() as u64;
-            assert!(2 * (at + 1) - told <= LAG_MAX as u64, "{told} after {at}");
+            let (now, task) = (2 * at, at % tasks);
+            let arrives = arrival(task, 9);
+            let (decision, lags) = match shard.decide(now, &arrives) {
+                Some(decision) => (decision, true),
+                None => {
+                    asked += 1;
+                    shard.ask(&mut policy, now, &arrives)
+                }
+            };
+            assert_eq!(decision.width(), 2);
+            if shard.depart(now + 1, &departure(task, 9, 2)) || !lags {
+                shard.report(&mut policy);
+            }
+            let behind = now + 2 - policy.seen.len() as u64;
+            assert!(behind <= LAG_MAX as u64, "{behind} events behind");
         }
-        let asked = sharded.asked();
-        let seen = seen.lock().expect("no panic").clone();
-        (seen, asked)
+        (policy.seen, asked)
     }
 
     #[test]
-    fn a_policy_is_told_of_each_event_once_in_order_and_soon() {
+    fn a_policy_hears_of_each_event_once_in_order_and_soon() {
         let (seen, asked) = recorded(true, 100, 3);
         assert!(asked < 100 / 6, "{asked} of 100 asked");
         for (at, (time, what, task)) in seen.iter().enumerate() {
@@ -426,7 +425,7 @@ mod tests {
             width
         };
         assert_eq!(loops(8, 400), 1);
-        // Seven tasks ended with their events untold; the last one gets all engines.
+        // Seven tasks ended, their events not reported; the last one gets all engines.
         assert_eq!(loops(1, 300), 8);
         assert_eq!(loops(2, 300), 4);
     }

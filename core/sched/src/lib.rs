@@ -12,7 +12,7 @@
 //! - `measured`: caps every rule by measurements, with a `curve` for each class of loops: an
 //!   `entry` for each width, over the work that `sizes` expects.
 //! - `equi`: `share`, measured, and on top `climb`: how many tasks to keep live.
-//! - [`Shard`]: a core's decisions that still hold, and its events that a policy is told of later.
+//! - [`Shard`]: a core's decisions that still hold, and its events that a policy gets later.
 //! - [`Patience`]: whether a waiter polls before it sleeps, by its waits so far.
 //! - [`ReadyQueue`], [`Turn`]: the order of programs that share engines, and when one gives way.
 //! - [`split`]: the distribution of a loop's iterations over its engines.

@@ -155,9 +155,9 @@ pub trait Policy: Send {
     fn depart(&mut self, now: Nanos, departure: &Departure);
 
     /// True if the decision that was just given on this arrival may be given again, without asking,
-    /// to arrivals that differ in nothing but the task. A driver then tells of those by
-    /// [`Self::arrived`], before their departures, and of all events a little later, in their order
-    /// ([`Shard`](crate::Shard)). False by default: then each event is told at once.
+    /// to arrivals that differ in nothing but the task. A driver then reports those by
+    /// [`Self::arrived`], before their departures, and all events a little later, in their order
+    /// ([`Shard`](crate::Shard)). False by default: then each event is reported at once.
     fn holds(&self, _arrival: &Arrival) -> bool {
         false
     }

@@ -76,7 +76,7 @@ fn equal_seeds_give_equal_runs() {
     assert_ne!(run(7), run(8));
 }
 
-/// Seconds of `tasks` tasks, told at once and told through shards, for each of these seeds.
+/// Seconds of `tasks` tasks, their events reported at once and through shards, for each seed.
 fn prompt_and_late(
     make: &dyn Fn() -> Box<dyn Policy>,
     tasks: u32,
@@ -101,11 +101,11 @@ fn prompt_and_late(
     [prompt, late.collect()]
 }
 
-/// A pool tells its policy of loops a little later, core by core. That changes makespans by one part
-/// in a hundred at most: exactly where the rule alone decides, and beyond the seeds' own spread
-/// where measurements with random times do.
+/// A pool reports loops to its policy a little later, core by core. That changes makespans by one
+/// part in a hundred at most where the rule alone decides. Where measurements of random times decide
+/// the seeds' own spread comes on top.
 #[test]
-fn policies_that_are_told_later_make_the_same_makespans() {
+fn events_that_are_reported_later_make_the_same_makespans() {
     let mean = |seconds: &[f64]| seconds.iter().sum::<f64>() / seconds.len() as f64;
     for tasks in [1, 2, 3, 4, 8] {
         let bare = || -> Box<dyn Policy> { Box::new(Mgps::default()) };

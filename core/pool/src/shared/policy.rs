@@ -14,7 +14,8 @@
 //! Must stay true: a departure goes to the part that its arrival went to, whatever core it ends on.
 //! A part's lock is taken before the policy's. One longer call ends the bypass for as many measured
 //! calls as it took to begin. So a class with long calls among short ones is measured all the time.
-//! Any thread; counts of two threads at once may be lost, which moves a bound a little. Source: own.
+//! Any thread; counts of two threads at once may be lost, which moves a bound a little.
+//! Source: own.
 
 use super::{Ready, Shared};
 use crate::task;
@@ -50,7 +51,7 @@ pub(crate) struct Arrived {
     begun_cycles: u64,
     /// Place of the part that its departure goes to.
     pub(crate) part: usize,
-    /// True if the policy may be told of the departure later.
+    /// True if its departure may be reported to the policy later.
     lags: bool,
 }
 
@@ -182,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// Leaves a departure with its part; tells the policy where that is due.
+    /// Leaves a departure with its part; reports that part's events where that is due.
     fn report(&self, arrived: &Arrived, now_ns: u64, departure: &Departure) {
         let policies = &self.policies;
         let mut own = policies.parts[arrived.part].lock();
@@ -191,21 +192,21 @@ impl Shared {
             return;
         }
         let mut policy = policies.policy.lock();
-        own.shard.tell(&mut **policy);
+        own.shard.report(&mut **policy);
         drop(own);
         if policies.is_tick_due(now_ns) {
             policies.ticked_ns.store(now_ns, Ordering::Relaxed);
             // Of cores that went quiet. Not waited for: the locks are taken in the other order
-            // elsewhere, and a part that is in use tells its events by itself.
+            // elsewhere, and a part that is in use reports its events by itself.
             for part in policies.parts.iter().filter_map(|part| part.try_lock()) {
-                { part }.shard.tell_if_quiet(&mut **policy, now_ns);
+                { part }.shard.report_if_quiet(&mut **policy, now_ns);
             }
             policy.tick(now_ns);
         }
         self.note_live_tasks(policy);
     }
 
-    /// Notes how many tasks the policy wants live now, after it was asked or told.
+    /// Notes how many tasks the policy wants live now, after it learned of events.
     fn note_live_tasks(&self, policy: MutexGuard<'_, Box<dyn Policy>>) {
         let live = live_tasks(&**policy, self.engines.len());
         let rose = self.tasks.note_live_tasks(live);

@@ -82,7 +82,7 @@ impl Slots {
         }
     }
 
-    /// The slot of an engine; none where no attachment had so many.
+    /// The slot of an engine; none where no attachment had that many.
     #[inline]
     pub(super) fn get(&self, engine: usize) -> Option<&Mutex<Slot>> {
         let block = self.0.get(engine / BLOCK_SLOTS)?.get()?;
