@@ -365,6 +365,61 @@ impl Policy for Spy {
     fn tick(&mut self, _now: Nanos) {}
 }
 
+/// Policy whose decisions hold, with the kinds of its events.
+struct Steady(Arc<parking_lot::Mutex<Vec<&'static str>>>);
+
+impl Policy for Steady {
+    fn name(&self) -> String {
+        "steady".into()
+    }
+
+    fn arrive(&mut self, _now: Nanos, _arrival: &Arrival) -> Decision {
+        self.0.lock().push("asked");
+        Decision::engines(1)
+    }
+
+    fn holds(&self, _arrival: &Arrival) -> bool {
+        true
+    }
+
+    fn arrived(&mut self, _now: Nanos, _arrival: &Arrival) {
+        self.0.lock().push("arrived");
+    }
+
+    fn depart(&mut self, _now: Nanos, _departure: &Departure) {
+        self.0.lock().push("departed");
+    }
+
+    fn tick(&mut self, _now: Nanos) {}
+}
+
+#[test]
+fn a_policy_whose_decisions_hold_is_asked_seldom_and_hears_of_all_but_the_last() {
+    const LOOPS: usize = 400;
+    let heard = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let pool = pool_with(PoolConfig {
+        engines: 1,
+        policy: Box::new(Steady(Arc::clone(&heard))),
+        ..PoolConfig::default()
+    });
+    for at in 0..LOOPS {
+        let done = pool.off_load_as(CLASS, |_| at);
+        assert_eq!(done.expect("no panic"), at);
+    }
+    let heard = heard.lock();
+    let count = |what: &str| heard.iter().filter(|it| **it == what).count();
+    let asked = count("asked");
+    assert!((1..LOOPS / 2).contains(&asked), "{asked} of {LOOPS} asked");
+    // A core keeps as many events back as a shard may.
+    let cores = sidecore_sys::cpu::allowed().expect("cores").len();
+    let behind = 2 * LOOPS - heard.len();
+    assert!(
+        behind <= cores * sidecore_sched::LAG_MAX,
+        "{behind} events behind"
+    );
+    assert!(count("departed") <= asked + count("arrived"));
+}
+
 #[test]
 fn what_the_policy_leaves_to_the_host_runs_on_the_callers_own_core() {
     for dedicated in [false, true] {

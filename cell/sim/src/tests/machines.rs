@@ -102,8 +102,8 @@ fn prompt_and_late(
 }
 
 /// A pool reports loops to its policy a little later, core by core. That changes makespans by one
-/// part in a hundred at most where the rule alone decides. Where measurements of random times decide
-/// the seeds' own spread comes on top.
+/// part in a hundred at most where the rule alone decides. Measurements of random times add the
+/// seeds' own spread.
 #[test]
 fn events_that_are_reported_later_make_the_same_makespans() {
     let mean = |seconds: &[f64]| seconds.iter().sum::<f64>() / seconds.len() as f64;
