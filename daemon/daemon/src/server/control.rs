@@ -410,39 +410,57 @@ impl Control {
 
     /// The status as this user may see it.
     fn status_text(&self, asker: u32, engines_from: u64) -> String {
-        let mut status = self.status(asker);
         let from = usize::try_from(engines_from).unwrap_or(usize::MAX);
-        if from > 0 {
-            // Everything else came with the first engines.
-            status.clients.clear();
-            status.users.clear();
-            status.kernels.clear();
-            status.served.clear();
+        let none = Sample::default();
+        let before = self.samples.front().unwrap_or(&none);
+        let engines = self.engine_statuses(before);
+        let registry = &self.options.registry;
+        let mut status = Status {
+            pid: std::process::id(),
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            socket: self.options.socket.display().to_string(),
+            grace_us: self.options.grace.as_micros() as u64,
+            engines: Vec::new(),
+            clients: Vec::new(),
+            users: Vec::new(),
+            kernels: Vec::new(),
+            served: Vec::new(),
+            attached_total: self.attached_total,
+            refused_total: self.door.refused_total(),
+        };
+        // What is long comes with the first engines.
+        if from == 0 {
+            status.clients = self.client_statuses(asker, before, &engines);
+            status.users = self.user_statuses();
+            status.kernels = registry.names().map(str::to_owned).collect();
+            status.served = registry.entries().iter().map(KernelStatus::of).collect();
         }
-        let engines = status.engines.into_iter().skip(from);
+        let engines = engines.into_iter().skip(from);
         status.engines = engines.take(STATUS_ENGINES_MAX).collect();
         // A structure of numbers and text always has a JSON form.
         serde_json::to_string(&status).unwrap_or_default()
     }
 
-    fn status(&self, asker: u32) -> Status {
-        let none = Sample::default();
-        let before = self.samples.front().unwrap_or(&none);
+    fn engine_statuses(&self, before: &Sample) -> Vec<EngineStatus> {
         // At least 1: a status in the first instant has no window yet.
         let window_cycles = clock::cycles().wrapping_sub(before.at_cycles).max(1);
         let benches = self.crew.benches().enumerate();
-        let engines: Vec<EngineStatus> = benches
-            .map(|(engine, bench)| {
-                let busy = bench.busy_cycles();
-                // Without an earlier sample it has no share of the window.
-                let busy_before = before.engines.get(engine).copied().unwrap_or(busy);
-                self.engine_status(
-                    engine,
-                    bench,
-                    percent(busy.saturating_sub(busy_before), window_cycles),
-                )
-            })
-            .collect();
+        let status = |(engine, bench): (usize, &Arc<Bench>)| {
+            let busy = bench.busy_cycles();
+            // Without an earlier sample it has no share of the window.
+            let busy_before = before.engines.get(engine).copied().unwrap_or(busy);
+            let busy_percent = percent(busy.saturating_sub(busy_before), window_cycles);
+            self.engine_status(engine, bench, busy_percent)
+        };
+        benches.map(status).collect()
+    }
+
+    fn client_statuses(
+        &self,
+        asker: u32,
+        before: &Sample,
+        engines: &[EngineStatus],
+    ) -> Vec<ClientStatus> {
         let served: Vec<u64> = self
             .sessions()
             .map(|session| {
@@ -456,24 +474,9 @@ impl Control {
         let all = served.iter().sum::<u64>().max(1);
         let own = local_socket::effective_uid();
         let clients = self.door.sessions().zip(&served).map(|(client, cycles)| {
-            client_status(client, percent(*cycles, all), &engines).seen_by(asker, own)
+            client_status(client, percent(*cycles, all), engines).seen_by(asker, own)
         });
-        let clients = clients.collect();
-        Status {
-            pid: std::process::id(),
-            uptime_ms: self.started.elapsed().as_millis() as u64,
-            socket: self.options.socket.display().to_string(),
-            grace_us: self.options.grace.as_micros() as u64,
-            clients,
-            users: self.user_statuses(),
-            engines,
-            kernels: self.options.registry.names().map(str::to_owned).collect(),
-            served: (self.options.registry.entries().iter())
-                .map(KernelStatus::of)
-                .collect(),
-            attached_total: self.attached_total,
-            refused_total: self.door.refused_total(),
-        }
+        clients.collect()
     }
 
     fn user_statuses(&self) -> Vec<UserStatus> {
