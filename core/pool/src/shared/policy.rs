@@ -198,8 +198,8 @@ impl Shared {
             policies.ticked_ns.store(now_ns, Ordering::Relaxed);
             // Of cores that went quiet. Not waited for: the locks are taken in the other order
             // elsewhere, and a part that is in use reports its events by itself.
-            for part in policies.parts.iter().filter_map(|part| part.try_lock()) {
-                { part }.shard.report_if_quiet(&mut **policy, now_ns);
+            for mut part in policies.parts.iter().filter_map(|part| part.try_lock()) {
+                part.shard.report_if_quiet(&mut **policy, now_ns);
             }
             policy.tick(now_ns);
         }
