@@ -344,7 +344,8 @@ impl Client {
     /// engines, or all are held up beyond the limit of `wait`.
     #[inline]
     fn claim(&self, wait: Wait) -> Option<(usize, MutexGuard<'_, Slot>)> {
-        let engines = self.engines.load(Ordering::Relaxed);
+        // Acquire: partner of the Release in `install`.
+        let engines = self.engines.load(Ordering::Acquire);
         let preferred = self.preferred.load(Ordering::Relaxed);
         // The engine of the last call has this thread's line in its cache.
         if preferred < engines
@@ -398,12 +399,12 @@ impl Client {
 
     /// Takes a new attachment into use.
     fn install(&self, link: Arc<Link>) {
-        // Before the engines are known to callers.
         self.slots.grow(link.engines);
         // Clients begin at different engines.
         self.preferred
             .store(link.client.to_usize() % link.engines, Ordering::Relaxed);
-        self.engines.store(link.engines, Ordering::Relaxed);
+        // Release: partner of the Acquire in `claim`; the slots are there.
+        self.engines.store(link.engines, Ordering::Release);
         *self.current.lock() = Some(link);
         self.counters.attached.fetch_add(1, Ordering::Relaxed);
         // The present user of a slot drops its dead attachment by itself.
