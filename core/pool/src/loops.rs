@@ -8,6 +8,8 @@
 //! Helpers are asked as a tree: each engine that takes part asks [`FAN_OUT`] idle ones and begins
 //! to work, and these ask others in turn. So a loop of `n` engines is at full width after about
 //! `log n` wake-ups, not `n`. Engines near the one that asks go first ([`Shared::claim_helper`]).
+//! Each asks again after a chunk where the loop is still narrower than it may be: engines below one
+//! that gets no core are asked by others, and so are engines that became idle meanwhile.
 //!
 //! Must stay true: the job is closed, with every helper out, before the items' borrow ends; an
 //! engine without units left is given back before any wait for the others. A helper asks others
@@ -29,8 +31,7 @@ use sidecore_sched::split::SplitRun;
 use sidecore_sync::WaitOptions;
 use sidecore_sys::{clock, cpu};
 use sidecore_trace as trace;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A loop under way.
@@ -48,8 +49,10 @@ pub(crate) struct Loop<'a, T, F> {
     part: usize,
     /// Engines that take part or were asked to.
     taken: AtomicU32,
-    /// The open job and its first engine; not set while no engine is to be asked.
-    opened: OnceLock<(JobTicket, usize)>,
+    /// Ticket of the open job; [`NOT_OPEN`] while no engine is to be asked.
+    ticket: AtomicU64,
+    /// The job's first engine, where it is open.
+    first: AtomicUsize,
     /// Cycles that its engines have worked.
     work_cycles: AtomicU64,
     failed: Mutex<Option<OffloadError>>,
@@ -81,7 +84,8 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
             width,
             part,
             taken: AtomicU32::new(1),
-            opened: OnceLock::new(),
+            ticket: AtomicU64::new(NOT_OPEN),
+            first: AtomicUsize::new(0),
             work_cycles: AtomicU64::new(0),
             failed: Mutex::new(None),
         }
@@ -181,17 +185,21 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
 
     /// Lets engines be asked, for a job whose first engine this is.
     fn open(&self, ticket: JobTicket, first: usize) {
-        // Once for each loop.
-        self.opened.set((ticket, first)).ok();
+        self.first.store(first, Ordering::Relaxed);
+        // Release: partner of the Acquire in `ask`.
+        self.ticket.store(ticket.to_bits(), Ordering::Release);
     }
 
     fn do_all(&self, driver: &mut Driver) {
+        let ask = || {
+            if self.taken() < self.width {
+                self.ask(cpu::current());
+            }
+        };
         // Before its own work, so that others wake up meanwhile.
-        if self.taken() < self.width {
-            self.ask(cpu::current());
-        }
+        ask();
         let mut worker = self.partition.join(self.least);
-        self.work(driver, &mut worker, || ());
+        self.work(driver, &mut worker, ask);
     }
 
     /// Does chunks until none is left; `between` is called after each.
@@ -221,16 +229,18 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
     /// Asks idle engines to help, [`FAN_OUT`] at most, until as many take part as may: those near
     /// this core first, and of these those after the loop's first engine.
     fn ask(&self, cpu: usize) {
-        let Some(&(ticket, first)) = self.opened.get() else {
-            return;
-        };
         for _ in 0..FAN_OUT {
-            if self.taken() >= self.width
-                || !self.partition.has_more()
-                || self.shared.has_urgent_waiters()
+            let taken = self.taken();
+            if taken >= self.width || !self.partition.has_more() || self.shared.has_urgent_waiters()
             {
                 return;
             }
+            // Acquire: partner of the Release in `open`.
+            let ticket = self.ticket.load(Ordering::Acquire);
+            if ticket == NOT_OPEN {
+                return;
+            }
+            let first = self.first.load(Ordering::Relaxed);
             let Some(engine) = self.shared.claim_helper(cpu, first) else {
                 return;
             };
@@ -238,17 +248,27 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
                 shared: self.shared,
                 engine,
             };
-            // Several ask at once: the count never passes the width. Relaxed, as in `taken`.
-            let more = |taken| (taken < self.width).then_some(taken + 1);
-            let counted = self
-                .taken
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-            if counted.is_err() {
+            if !self.count(taken) {
                 // The engine goes back.
                 return;
             }
-            claim.send_command(Command::Help(ticket));
+            claim.send_command(Command::Help(JobTicket::from_bits(ticket)));
         }
+    }
+
+    /// Counts an engine that is to be asked, where `taken` were counted a moment ago. False if as
+    /// many as may take part are counted already.
+    fn count(&self, taken: u32) -> bool {
+        if taken == 1 && !self.shared.dedicated {
+            // The caller is the only engine of the loop, so no other thread asks.
+            self.taken.store(2, Ordering::Relaxed);
+            return true;
+        }
+        // Several ask at once: the count never passes the width. Relaxed, as in `taken`.
+        let more = |taken| (taken < self.width).then_some(taken + 1);
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok()
     }
 
     /// Tunes the split of this class: an engine that waited at the end, or took over items of
@@ -269,6 +289,9 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         self.shared.learn_split(self.part, self.class, &run);
     }
 }
+
+/// Not the bits of a ticket, which has fewer.
+const NOT_OPEN: u64 = u64::MAX;
 
 /// Engines that each one that takes part asks at a time.
 const FAN_OUT: usize = 2;

@@ -78,7 +78,7 @@ impl Neighbours {
     #[inline]
     pub(crate) fn sets(&self, cpu: usize) -> impl Iterator<Item = &[u64]> {
         let numbers = self.of_cpu.get(cpu).copied().flatten();
-        numbers.into_iter().flatten().map(|number| {
+        numbers.into_iter().flatten().map(move |number| {
             let start = number.to_usize() * self.words_each;
             &self.words[start..start + self.words_each]
         })

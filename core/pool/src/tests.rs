@@ -410,13 +410,9 @@ fn a_policy_whose_decisions_hold_is_asked_seldom_and_hears_of_all_but_the_last()
     let count = |what: &str| heard.iter().filter(|it| **it == what).count();
     let asked = count("asked");
     assert!((1..LOOPS / 2).contains(&asked), "{asked} of {LOOPS} asked");
-    // A core keeps as many events back as a shard may.
-    let cores = sidecore_sys::cpu::allowed().expect("cores").len();
+    // One thread has one part, whatever cores it was on.
     let behind = 2 * LOOPS - heard.len();
-    assert!(
-        behind <= cores * sidecore_sched::LAG_MAX,
-        "{behind} events behind"
-    );
+    assert!(behind <= sidecore_sched::LAG_MAX, "{behind} events behind");
     assert!(count("departed") <= asked + count("arrived"));
 }
 

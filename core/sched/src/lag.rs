@@ -1,17 +1,19 @@
-//! A core's own part of a policy: decisions that still hold, and events that are reported to the
-//! policy a little later.
+//! Part of a policy for some of its callers: decisions that still hold, and events that are reported
+//! to the policy a little later.
 //!
 //! Why here: a policy is one state for all cores. If each loop asked it, its lock would be a line
-//! that all cores write. Most loops of a core are like the ones before. So a core's [`Shard`] gives
+//! that all cores write. Most loops of a task are like the ones before. So a [`Shard`] gives
 //! the last decision again where the policy says that it holds ([`Policy::holds`]). It keeps the
 //! events of such loops until the policy is asked the next time, or they become too many.
 //!
 //! Must stay true: a policy gets each event once, with its own time, those of one shard in their
-//! order. A departure follows its arrival in the same shard. At any time the policy lacks at most
-//! [`LAG_MAX`] events of each shard, and no decision is given again after as many events of its
-//! shard. With the policy's tick a driver reports the events of shards that are quiet, or a policy
-//! would take a core that went quiet for one whose work goes on. Windows, means and counts of a
-//! policy thus stay what they are, and move by a few events. Pure. Source: own.
+//! order. A task has one shard, or a departure that is kept in one could follow the task's next
+//! arrival in another. At any time the policy lacks at most [`LAG_MAX`] events of each shard. No
+//! decision is given again after as many events of its shard, nor [`LEASE_NS`] later: a policy
+//! learns of long loops as they begin. With the policy's tick a driver reports the events of shards
+//! that are quiet, or a policy would take a task that went quiet for one whose work goes on.
+//! Windows, means and counts of a policy thus stay what they are, and move by a few events. Pure.
+//! Source: own.
 
 use crate::policy::{Arrival, Decision, Departure, Nanos, Policy, TaskId, Waiting};
 
@@ -21,10 +23,13 @@ pub const LAG_MAX: usize = 16;
 /// Time without an event after which a shard is quiet.
 const QUIET_NS: Nanos = 10_000_000;
 
+/// Time for which a decision is given again: of loops that take longer, each is asked about.
+const LEASE_NS: Nanos = 10_000_000;
+
 /// Decisions that a shard repeats, of the kinds of arrivals that it saw last.
 const LEASES: usize = 4;
 
-/// One core's decisions and events.
+/// Decisions and events of some callers.
 #[derive(Debug)]
 pub struct Shard {
     kept: Vec<Event>,
@@ -47,8 +52,9 @@ enum Event {
 struct Lease {
     arrival: Arrival,
     decision: Decision,
-    /// Events before it was given.
+    /// Events before it was given, and its time.
     since: u64,
+    at: Nanos,
 }
 
 impl Lease {
@@ -81,7 +87,11 @@ impl Shard {
             return None;
         }
         let events = self.events;
-        let holds = |lease: &&Lease| lease.is_for(arrival) && events - lease.since < LAG_MAX as u64;
+        let holds = |lease: &&Lease| {
+            lease.is_for(arrival)
+                && events - lease.since < LAG_MAX as u64
+                && now.saturating_sub(lease.at) < LEASE_NS
+        };
         let decision = self.leases.iter().flatten().find(holds)?.decision;
         self.keep(Event::Arrived(now, *arrival));
         Some(decision)
@@ -104,6 +114,7 @@ impl Shard {
             arrival: *arrival,
             decision,
             since: self.events,
+            at: now,
         });
         let mut leases = self.leases.iter();
         let known = leases.position(|it| it.is_some_and(|it| it.is_for(arrival)));
@@ -371,6 +382,39 @@ mod tests {
             shard.ask(&mut policy, 4, &arrival(1, 1));
         }
         assert_eq!(shard.decide(5, &arrival(1, 9)), None);
+    }
+
+    #[test]
+    fn a_decision_is_not_given_again_after_a_while() {
+        let (mut shard, mut policy) = (Shard::default(), Llp::new(4));
+        let (decision, _) = shard.ask(&mut policy, 7, &arrival(1, 9));
+        let last = 7 + LEASE_NS - 1;
+        assert_eq!(shard.decide(last, &arrival(1, 9)), Some(decision));
+        assert_eq!(shard.decide(last + 1, &arrival(1, 9)), None);
+        // Asked again, it holds again.
+        shard.ask(&mut policy, last + 1, &arrival(1, 9));
+        assert_eq!(shard.decide(last + 2, &arrival(1, 9)), Some(decision));
+    }
+
+    #[test]
+    fn long_loops_are_reported_as_they_begin() {
+        // One task of two engines, whose loops take a tick each: it keeps both engines.
+        let mut sharded = Sharded::new(Box::<Mgps>::default(), 2);
+        let mut now = 0;
+        for at in 0..100 {
+            let asks = Arrival {
+                engines: 2,
+                engines_idle: 2,
+                ..arrival(1, 100)
+            };
+            let asked = sharded.asked();
+            let width = sharded.arrive(now, &asks).width();
+            assert_eq!(sharded.asked(), asked + 1);
+            assert!(at < 3 || width == 2, "{width} at {at}");
+            now += LEASE_NS;
+            sharded.depart(now, &departure(1, 100, width));
+            sharded.tick(now);
+        }
     }
 
     #[test]

@@ -1,18 +1,20 @@
-//! Asking the policy about loops: each core's own part first, the policy where that does not know.
+//! Asking the policy about loops: the caller's part first, the policy where that does not know.
 //!
 //! Why here: one policy decides for all cores, and its lock is a line that all of them would write
-//! for each loop. So each core has a part: a [`Shard`] that repeats decisions which still hold and
-//! keeps events for the policy, and the split of its loops. A loop takes the lock of its core's
-//! part, and that of the policy once in several loops. A decision lacks at most
-//! [`LAG_MAX`](sidecore_sched::LAG_MAX) events of each core.
+//! for each loop. So there are as many parts as cores, and callers are spread over them by the
+//! numbers of their tasks. A part is a [`Shard`], which repeats decisions that still hold and keeps
+//! events for the policy, and the split of its callers' loops. A loop takes the lock of its part,
+//! and that of the policy once in several loops. A decision lacks at most
+//! [`LAG_MAX`](sidecore_sched::LAG_MAX) events of each part.
 //!
 //! [`ShortLoops`] goes further: a call of the policy takes longer than a loop of a few tens of
 //! nanoseconds. `RUN` consecutive calls of a class with about as many units, each on the caller's
 //! core and over within a few microseconds, start the bypass. The next `LEFT` calls run there
 //! without the policy and without measurement; then one is measured again.
 //!
-//! Must stay true: a departure goes to the part that its arrival went to, whatever core it ends on.
-//! A part's lock is taken before the policy's. One longer call ends the bypass for as many measured
+//! Must stay true: a task has one part, whatever core it is on. So its events reach the policy in
+//! their order, and a task that moves is not counted twice. A part's lock is taken before the
+//! policy's. One longer call ends the bypass for as many measured
 //! calls as it took to begin. So a class with long calls among short ones is measured all the time.
 //! Any thread; counts of two threads at once may be lost, which moves a bound a little.
 //! Source: own.
@@ -21,23 +23,23 @@ use super::{Ready, Shared};
 use crate::task;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
-use sidecore_bare::width::ToUsize;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sched::policy::CLASSES_MAX;
 use sidecore_sched::split::SplitRun;
-use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, Shard, Split};
+use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, Shard, Split, TaskId};
 use sidecore_sys::{clock, cpu};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The policy of a pool, and each core's own part of it.
+/// The policy of a pool, and the parts of it.
 pub(super) struct Policies {
     policy: Mutex<Box<dyn Policy>>,
     /// Time of the policy's last tick.
     ticked_ns: CachePadded<AtomicU64>,
-    /// By the number of the core, in turn.
+    /// By the number of the task, in turn.
     parts: Box<[CachePadded<Mutex<Part>>]>,
 }
 
-/// One core's part.
+/// The part of some callers.
 struct Part {
     shard: Shard,
     /// Split of the loops of each class.
@@ -56,7 +58,7 @@ pub(crate) struct Arrived {
 }
 
 impl Policies {
-    /// `policy` for callers on this many cores.
+    /// `policy` for callers on this many cores: a part for each.
     pub(super) fn new(policy: Box<dyn Policy>, cores: usize) -> Self {
         let part = |_| {
             CachePadded::new(Mutex::new(Part {
@@ -69,6 +71,12 @@ impl Policies {
             ticked_ns: CachePadded::default(),
             parts: (0..cores.clamp(1, PARTS_MAX)).map(part).collect(),
         }
+    }
+
+    /// Place of a task's part.
+    fn part_of(&self, task: TaskId) -> usize {
+        // Tasks have consecutive numbers, so those that run at once have parts of their own.
+        (task.0 % self.parts.len().to_u64()).to_usize()
     }
 
     /// True if the policy's next tick is due.
@@ -110,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Decides about a loop of `units`, which can be split in at most `parts`: by this core's part,
+    /// Decides about a loop of `units`, which can be split in at most `parts`: by the caller's part,
     /// or by the policy. Returns the decision and the arrival that was reported.
     pub(crate) fn arrive(
         &self,
@@ -121,18 +129,8 @@ impl Shared {
     ) -> (Decision, Arrived) {
         let (begun_ns, begun_cycles) = (self.now_ns(), clock::cycles());
         let arrival = self.arrival(ready, class, units);
-        let part = cpu::current() % self.policies.parts.len();
-        let mut own = self.policies.parts[part].lock();
-        let (decision, lags) = match own.shard.decide(begun_ns, &arrival) {
-            Some(decision) => (decision, true),
-            None => {
-                let mut policy = self.policies.policy.lock();
-                let asked = own.shard.ask(&mut **policy, begun_ns, &arrival);
-                self.note_live_tasks(policy);
-                asked
-            }
-        };
-        drop(own);
+        let part = self.policies.part_of(arrival.task);
+        let (decision, lags) = self.decide(part, begun_ns, &arrival);
         let decision = match decision {
             Decision::Host => Decision::Host,
             Decision::Engines(width) => Decision::engines(width.get().min(parts)),
@@ -145,6 +143,19 @@ impl Shared {
             lags,
         };
         (decision, arrived)
+    }
+
+    fn decide(&self, part: usize, now_ns: u64, arrival: &Arrival) -> (Decision, bool) {
+        let mut own = self.policies.parts[part].lock();
+        if let Some(decision) = own.shard.decide(now_ns, arrival) {
+            return (decision, true);
+        }
+        let mut policy = self.policies.policy.lock();
+        let asked = own.shard.ask(&mut **policy, now_ns, arrival);
+        // Hosts are woken without it.
+        drop(own);
+        self.note_live_tasks(policy);
+        asked
     }
 
     /// Reports the departure. `work_cycles` is the work of its engines in all, 0 where it is not
@@ -196,7 +207,7 @@ impl Shared {
         drop(own);
         if policies.is_tick_due(now_ns) {
             policies.ticked_ns.store(now_ns, Ordering::Relaxed);
-            // Of cores that went quiet. Not waited for: the locks are taken in the other order
+            // Of parts that went quiet. Not waited for: the locks are taken in the other order
             // elsewhere, and a part that is in use reports its events by itself.
             for mut part in policies.parts.iter().filter_map(|part| part.try_lock()) {
                 part.shard.report_if_quiet(&mut **policy, now_ns);
@@ -214,7 +225,7 @@ impl Shared {
         self.tasks.tell_room(rose);
     }
 
-    /// Split of the loops of a class, on the core of this part.
+    /// Split of the loops of a class, of the callers of this part.
     pub(crate) fn split(&self, part: usize, class: ClassId) -> Split {
         self.policies.parts[part].lock().splits[class.index()]
     }
@@ -230,7 +241,7 @@ pub(super) fn live_tasks(policy: &dyn Policy, engines: usize) -> u32 {
     policy.live_tasks(engines as u32).max(1)
 }
 
-/// Parts of a pool at most: cores of higher numbers share them.
+/// Parts of a pool at most: on machines of more cores, several callers share one.
 const PARTS_MAX: usize = 64;
 /// Shortest time between two ticks of a policy.
 const TICK_NS: u64 = 10_000_000;
