@@ -1,5 +1,5 @@
-//! Part of a policy for some of its callers: decisions that still hold, and events that are reported
-//! to the policy a little later.
+//! Part of a policy for some of its callers: decisions that still hold, and events that are
+//! reported to the policy a little later.
 //!
 //! Why here: a policy is one state for all cores. If each loop asked it, its lock would be a line
 //! that all cores write. Most loops of a task are like the ones before. So a [`Shard`] gives

@@ -32,7 +32,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The policy of a pool, and the parts of it.
 pub(super) struct Policies {
-    policy: Mutex<Box<dyn Policy>>,
+    /// On a line of its own: the places of the parts are read for each loop.
+    policy: CachePadded<Mutex<Box<dyn Policy>>>,
     /// Time of the policy's last tick.
     ticked_ns: CachePadded<AtomicU64>,
     /// By the number of the task, in turn.
@@ -67,7 +68,7 @@ impl Policies {
             }))
         };
         Self {
-            policy: Mutex::new(policy),
+            policy: CachePadded::new(Mutex::new(policy)),
             ticked_ns: CachePadded::default(),
             parts: (0..cores.clamp(1, PARTS_MAX)).map(part).collect(),
         }
@@ -118,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// Decides about a loop of `units`, which can be split in at most `parts`: by the caller's part,
-    /// or by the policy. Returns the decision and the arrival that was reported.
+    /// Decides about a loop of `units`, which can be split in at most `parts`: by the part of its
+    /// caller, or by the policy. Returns the decision and the arrival that was reported.
     pub(crate) fn arrive(
         &self,
         ready: &Ready<'_>,
