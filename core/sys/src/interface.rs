@@ -191,6 +191,17 @@ pub fn set_up(name: &str) -> Result<(), SysError> {
     set::<SIOCSIFFLAGS>(request, "SIOCSIFFLAGS")
 }
 
+/// True if the interface is up and its link can carry frames (`IFF_RUNNING`).
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn is_running(name: &str) -> Result<bool, SysError> {
+    let request = get::<SIOCGIFFLAGS>(name, "SIOCGIFFLAGS")?;
+    let flags = u16::from_ne_bytes([request.value[0], request.value[1]]);
+    let both = IFF_UP | IFF_RUNNING;
+    Ok(flags & both == both)
+}
+
 /// Gives the interface an address and the network around it. One that it has already is no error.
 ///
 /// # Errors
@@ -319,6 +330,7 @@ const AF_INET: u16 = 2;
 const AF_INET6: u8 = 10;
 const IFA_F_NODAD: u8 = 2;
 const IFA_LOCAL: u16 = 2;
+const IFF_RUNNING: u16 = 0x40;
 const IFF_UP: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_CREATE: u16 = 0x400;
@@ -358,6 +370,7 @@ mod tests {
         assert!(mtu_bytes("lo").unwrap() >= 1280);
         assert_eq!(hardware_address("lo").unwrap(), [0; 6]);
         assert!(index("no-such-one").is_err());
+        assert!(is_running("no-such-one").is_err());
         assert!(matches!(index("").unwrap_err(), SysError::Size { .. }));
         assert!(matches!(
             index("sixteen-bytes-xx").unwrap_err(),

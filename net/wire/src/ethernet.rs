@@ -52,6 +52,12 @@ impl Ethernet {
         }
     }
 
+    /// The header as bytes on the wire.
+    #[inline]
+    pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        zerocopy::transmute!(self)
+    }
+
     /// True if it is for one station: the lowest bit of a group's address, and of the broadcast
     /// address, is set.
     #[inline]

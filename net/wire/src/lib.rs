@@ -24,6 +24,7 @@ pub mod ethernet;
 pub mod fragment;
 pub mod igmp;
 pub mod ip;
+pub mod lacp;
 pub mod mld;
 pub mod ndisc;
 pub mod sequence;

@@ -1,8 +1,9 @@
 //! A NIC as the stack sees it: frames received and sent, and hardware offloads.
 //!
-//! [`tap`] leads to the local kernel, [`packet`] and [`xdp`] to a network interface, [`pair`] to
-//! another stack, [`spread`] to several; [`vlan`] is a part of another NIC; [`middleware`] adds
-//! impairments. Each must pass `tests/suite/nic.rs`.
+//! [`tap`] leads to the local kernel, [`packet`] and [`xdp`] to a network interface, [`wireguard`]
+//! to the ends of tunnels, [`pair`] to another stack, [`spread`] to several; [`bond`] is several
+//! NICs as one, [`vlan`] a part of another; [`middleware`] adds impairments. Each must pass
+//! `tests/suite/nic.rs`.
 //!
 //! Segmentation and checksums are part of the trait from the start: if a NIC cuts super-segments
 //! and completes checksums, the stack passes it up to 64 KiB at a time and touches no payload byte.
@@ -11,8 +12,10 @@
 //! it returns. One thread at a time uses a NIC. Source: the kernel's
 //! `include/uapi/linux/virtio_net.h` for the requests in a header.
 
+pub mod bond;
 pub(crate) mod checksum;
 pub mod middleware;
+mod neighbor;
 pub mod packet;
 pub mod pair;
 pub mod spread;
@@ -24,7 +27,9 @@ pub mod vlan {
     //! Must stay true: frames without the VLAN's tag do not reach the stack, and what is counted
     //! from a frame's beginning is moved by the tag. Source: IEEE 802.1Q-2022 section 9.6.
 
-    use super::{BorrowedFd, Capabilities, Nic, NicError, Outgoing, Received, TransmitChecksum};
+    use super::{
+        BorrowedFd, Capabilities, Nic, NicError, NicReport, Outgoing, Received, TransmitChecksum,
+    };
 
     /// A NIC that is one VLAN of another.
     #[derive(Debug)]
@@ -124,6 +129,14 @@ pub mod vlan {
 
         fn arm(&mut self) -> Result<bool, NicError> {
             self.nic.arm()
+        }
+
+        fn has_carrier(&self) -> bool {
+            self.nic.has_carrier()
+        }
+
+        fn report(&self) -> Option<NicReport> {
+            self.nic.report()
         }
     }
 
@@ -235,6 +248,7 @@ pub mod vlan {
     }
 }
 pub(crate) mod vnet;
+pub mod wireguard;
 
 /// Bytes of the header before each frame on a TAP that segments (`virtio_net_hdr_v1`).
 pub use vnet::HEADER_BYTES as VNET_HEADER_BYTES;
@@ -244,6 +258,7 @@ pub use sidecore_net_stack::frame::{
     Capabilities, ETHERNET_BYTES_MAX, FRAME_BYTES_MAX, Outgoing, Received, ReceivedChecksum, Room,
     TransmitChecksum,
 };
+use serde::Serialize;
 use sidecore_sys::{SysError, interface};
 use std::os::fd::BorrowedFd;
 
@@ -341,6 +356,11 @@ impl Interface {
         interface::set_up(name).ok();
         Ok(found)
     }
+
+    /// True if the interface of that name is up and has a carrier; not if it is gone.
+    pub(crate) fn has_carrier(name: &str) -> bool {
+        interface::is_running(name).unwrap_or(false)
+    }
 }
 
 /// A NIC.
@@ -398,6 +418,73 @@ pub trait Nic {
     fn arm(&mut self) -> Result<bool, NicError> {
         Ok(self.descriptor().is_some())
     }
+
+    /// True if the link is up as far as its hardware, or its kernel, knows. A system call for some.
+    fn has_carrier(&self) -> bool {
+        true
+    }
+
+    /// The state of a NIC with links or peers, for the status; none for others.
+    fn report(&self) -> Option<NicReport> {
+        None
+    }
+}
+
+/// The state of a NIC that has several links, or several peers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct NicReport {
+    /// `bond` or `wireguard`.
+    pub kind: &'static str,
+    /// Links of a bond.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkReport>,
+    /// Peers of a tunnel.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerReport>,
+    /// Frames, or datagrams, of no link or peer.
+    pub dropped: u64,
+    /// Times that a link has replaced another.
+    pub fail_overs: u64,
+}
+
+/// A link of a bond.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LinkReport {
+    /// Its interface.
+    pub name: String,
+    /// It could carry frames.
+    pub is_up: bool,
+    /// It carries frames.
+    pub is_used: bool,
+    /// Frames of the stack that left by it.
+    pub frames_sent: u64,
+    /// State of LACP's mux machine, where there is LACP.
+    pub lacp_state: Option<&'static str>,
+    /// The partner's system, if one was heard.
+    pub lacp_partner: Option<String>,
+    /// Both ends have not agreed for a minute (churn detection).
+    pub is_churned: bool,
+    /// It leads back to this system.
+    pub is_looped: bool,
+}
+
+/// A peer of a tunnel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PeerReport {
+    /// Its public key, in base64.
+    pub public_key: String,
+    /// Its address on the outside, if known.
+    pub endpoint: Option<String>,
+    /// Networks that are behind it.
+    pub allowed: Vec<String>,
+    /// Seconds since the last handshake; none while there is no session.
+    pub handshake_age_s: Option<u64>,
+    /// Bytes of packets received.
+    pub rx_bytes: u64,
+    /// Bytes of packets sent.
+    pub tx_bytes: u64,
+    /// Packets from a source that is not behind the peer, and packets that found a full queue.
+    pub dropped: u64,
 }
 
 impl<N: Nic + ?Sized> Nic for Box<N> {
@@ -435,5 +522,13 @@ impl<N: Nic + ?Sized> Nic for Box<N> {
 
     fn arm(&mut self) -> Result<bool, NicError> {
         (**self).arm()
+    }
+
+    fn has_carrier(&self) -> bool {
+        (**self).has_carrier()
+    }
+
+    fn report(&self) -> Option<NicReport> {
+        (**self).report()
     }
 }

@@ -239,6 +239,10 @@ impl Nic for Packet {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
     }
+
+    fn has_carrier(&self) -> bool {
+        Interface::has_carrier(&self.name)
+    }
 }
 
 /// Slot for a received frame.

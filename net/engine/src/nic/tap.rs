@@ -6,7 +6,9 @@
 //! Documentation/networking/tuntap.rst.
 
 use super::vnet::{self, HEADER_BYTES};
-use super::{Capabilities, FRAME_BYTES_MAX, Intake, Nic, NicError, Outgoing, Received, Whole};
+use super::{
+    Capabilities, FRAME_BYTES_MAX, Intake, Interface, Nic, NicError, Outgoing, Received, Whole,
+};
 use sidecore_sys::interface_features::set_feature;
 use sidecore_sys::tun::{Queues, Tap as TapFile, Written};
 use sidecore_sys::{SysError, interface};
@@ -207,6 +209,10 @@ impl Nic for Tap {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.file.as_fd())
+    }
+
+    fn has_carrier(&self) -> bool {
+        Interface::has_carrier(self.file.name())
     }
 }
 

@@ -126,6 +126,10 @@ impl Nic for Xdp {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
     }
+
+    fn has_carrier(&self) -> bool {
+        Interface::has_carrier(&self.name)
+    }
 }
 
 /// A queue whose last user has just ended is busy for a while.

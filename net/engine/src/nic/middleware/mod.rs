@@ -16,7 +16,7 @@ pub use impairments::{Corrupt, Delay, Duplicate, Loss, RateLimit, Reorder};
 pub use loopback::Loopback;
 pub use trace::Trace;
 
-use super::{Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum};
+use super::{Capabilities, Nic, NicError, NicReport, Outgoing, Received, ReceivedChecksum};
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
@@ -175,6 +175,14 @@ impl<N: Nic, I: Impairment> Nic for Impaired<N, I> {
     fn arm(&mut self) -> Result<bool, NicError> {
         // No descriptor reports when a held frame becomes due, so the caller must poll.
         Ok(self.nic.arm()? && self.queue.frames.is_empty())
+    }
+
+    fn has_carrier(&self) -> bool {
+        self.nic.has_carrier()
+    }
+
+    fn report(&self) -> Option<NicReport> {
+        self.nic.report()
     }
 }
 

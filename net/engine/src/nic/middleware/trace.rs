@@ -4,7 +4,7 @@
 //! error ends the trace, not the network. Source: draft-ietf-opsawg-pcap, sections 4 and 5.
 
 use super::Clock;
-use crate::nic::{Capabilities, Nic, NicError, Outgoing, Received};
+use crate::nic::{Capabilities, Nic, NicError, NicReport, Outgoing, Received};
 use sidecore_bare::width::ToU64;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -91,6 +91,14 @@ impl<N: Nic, W: Write> Nic for Trace<N, W> {
 
     fn arm(&mut self) -> Result<bool, NicError> {
         self.nic.arm()
+    }
+
+    fn has_carrier(&self) -> bool {
+        self.nic.has_carrier()
+    }
+
+    fn report(&self) -> Option<NicReport> {
+        self.nic.report()
     }
 }
 
