@@ -254,11 +254,11 @@ pub mod wireguard;
 pub use vnet::HEADER_BYTES as VNET_HEADER_BYTES;
 pub mod xdp;
 
+use serde::Serialize;
 pub use sidecore_net_stack::frame::{
     Capabilities, ETHERNET_BYTES_MAX, FRAME_BYTES_MAX, Outgoing, Received, ReceivedChecksum, Room,
     TransmitChecksum,
 };
-use serde::Serialize;
 use sidecore_sys::{SysError, interface};
 use std::os::fd::BorrowedFd;
 

@@ -480,3 +480,88 @@ const SHORT_TIMEOUT_NS: u64 = 3 * SECOND_NS;
 const LONG_TIMEOUT_NS: u64 = 90 * SECOND_NS;
 const CHURN_NS: u64 = 60 * SECOND_NS;
 const AGGREGATE_WAIT_NS: u64 = 2 * SECOND_NS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_random::SplitMix;
+
+    const STEP_NS: u64 = SECOND_NS / 10;
+
+    fn options(last: u8) -> LacpOptions {
+        LacpOptions {
+            system_priority: 0x8000,
+            system: [2, 0, 0, 0, 0, last],
+            is_active: true,
+            is_fast: true,
+        }
+    }
+
+    #[test]
+    fn the_larger_group_is_used_and_the_other_stands_by() {
+        let mut first = Lacp::new(&options(1), 3);
+        let mut others = [(2, 1), (3, 1), (3, 2)].map(|(last, port)| {
+            let mut other = Lacp::new(&options(last), 2);
+            other.set_link(port - 1, true, 0);
+            (other, port - 1)
+        });
+        for port in 0..3 {
+            first.set_link(port, true, 0);
+        }
+        for step in 1..60 {
+            let now_ns = step * STEP_NS;
+            let mut sent = Vec::new();
+            first.poll(now_ns, &mut |port, pdu| sent.push((port, *pdu)));
+            for (port, pdu) in sent {
+                let (other, at) = &mut others[port];
+                other.receive(*at, &pdu, now_ns);
+            }
+            for (port, (other, _)) in others.iter_mut().enumerate() {
+                other.poll(now_ns, &mut |_, pdu| first.receive(port, pdu, now_ns));
+            }
+        }
+        let carries = [0, 1, 2].map(|port| first.carries(port));
+        assert_eq!(carries, [false, true, true]);
+        assert_eq!(first.state(0), "waiting");
+        assert!(!others[0].0.carries(0), "the other end knows");
+    }
+
+    #[test]
+    fn any_lacpdu_leaves_the_machines_whole() {
+        let mut random = SplitMix::new(7);
+        let mut lacp = Lacp::new(&options(1), 4);
+        for step in 0..20_000_u64 {
+            let now_ns = step * STEP_NS / 4;
+            let port = usize::try_from(random.below(4)).unwrap();
+            match random.below(8) {
+                0 => lacp.set_link(port, random.happens(0.7), now_ns),
+                1..=4 => {
+                    let byte = |random: &mut SplitMix| u8::try_from(random.below(4)).unwrap();
+                    let mut party = || Party {
+                        system: [2, 0, 0, 0, 0, byte(&mut random)],
+                        key: byte(&mut random).into(),
+                        port: byte(&mut random).into(),
+                        state: State(u8::try_from(random.below(256)).unwrap()),
+                        ..Party::default()
+                    };
+                    let pdu = Pdu {
+                        actor: party(),
+                        partner: party(),
+                        collector_delay: 0,
+                    };
+                    lacp.receive(port, &pdu, now_ns);
+                }
+                _ => {}
+            }
+            let mut sent = 0;
+            lacp.poll(now_ns, &mut |_, _| sent += 1);
+            assert!(sent <= 4);
+            // Ports that carry frames are one group.
+            let carrying: Vec<usize> = (0..4).filter(|port| lacp.carries(*port)).collect();
+            let partners: Vec<_> = carrying.iter().map(|port| lacp.partner(*port)).collect();
+            assert!(partners.windows(2).all(|pair| pair[0] == pair[1]));
+            assert!(partners.len() <= 1 || partners[0].is_some());
+            assert!(carrying.iter().all(|port| !lacp.is_looped(*port)));
+        }
+    }
+}
