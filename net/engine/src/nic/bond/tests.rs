@@ -2,7 +2,6 @@
 //! themselves and to one another.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
-use super::lacp::Lacp;
 use super::*;
 use crate::nic::pair::{self, Pair, PairOptions};
 use sidecore_random::SplitMix;
