@@ -32,7 +32,7 @@ use crate::nic::{Capabilities, Nic, NicError};
 use crate::sock::control::{Admission, Control, SockError, default_socket, sibling_socket};
 use crate::sock::server::Server;
 use crate::{Cidr, Config, NetError, Stack};
-pub(crate) use nic::NicSetup;
+pub(crate) use nic::{BondSetup, NicSetup};
 use serde::Deserialize;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
@@ -65,6 +65,16 @@ pub enum SetupError {
         /// The allowed values.
         rule: &'static str,
     },
+    /// A file with a secret key.
+    #[error("{what}: {}: {reason}", path.display())]
+    Key {
+        /// The name of the item.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The defect, and the remedy.
+        reason: String,
+    },
     /// The NIC.
     #[error(transparent)]
     Nic(#[from] NicError),
@@ -91,8 +101,10 @@ pub struct Setup {
     /// Limits of each application.
     #[serde(default)]
     pub(crate) limits: LimitsSetup,
-    /// The NIC.
-    pub(crate) nic: NicSetup,
+    /// The NIC; none where there is a bond.
+    pub(crate) nic: Option<NicSetup>,
+    /// Several NICs as one.
+    pub(crate) bond: Option<BondSetup>,
     /// The stack.
     pub(crate) stack: StackSetup,
     /// The loop.
@@ -191,6 +203,7 @@ impl Setup {
     /// # Errors
     /// [`SetupError`] with the remedy; [`SetupError::Value`] if several engines are configured.
     pub(crate) fn bring_up(&self) -> Result<Up, SetupError> {
+        self.check_nics()?;
         let cpus = self.cores()?;
         // Its thread is the application's, so there can be only one loop.
         let [core] = cpus[..] else {
@@ -204,7 +217,7 @@ impl Setup {
         let socket = self.socket.clone().unwrap_or_else(default_socket);
         // Before the NIC: if another engine serves there, its interface stays as it is.
         let (control, server) = self.open_door(&socket, 1)?;
-        let (mut nics, nic_name) = self.nic.open(1, &self.stack.addresses)?;
+        let (mut nics, nic_name) = self.open_nics(1)?;
         let nic = nics.remove(0);
         Ok(Up {
             engine: self.engine_on(nic, server, config)?,
@@ -221,6 +234,7 @@ impl Setup {
     /// # Errors
     /// [`SetupError`] with the remedy; then nothing is left open.
     pub fn bring_up_engines(&self) -> Result<Engines, SetupError> {
+        self.check_nics()?;
         let cpus = self.cores()?;
         // One seed: a SYN cookie, or port, of one engine is valid in the others.
         let config = self.stack.config()?;
@@ -230,7 +244,7 @@ impl Setup {
             .map(|path| self.open_door(&path, cpus.len()))
             .collect();
         let doors = doors?;
-        let (nics, nic_name) = self.nic.open(cpus.len(), &self.stack.addresses)?;
+        let (nics, nic_name) = self.open_nics(cpus.len())?;
         let places = siblings(cpus.len())?;
         let parts = cpus.into_iter().zip(nics).zip(places).zip(doors);
         let engines = parts.map(|(((core, nic), place), (control, server))| {
@@ -397,12 +411,7 @@ pub fn try_out(text: &str) -> Result<(), SetupError> {
 
     let setup = Setup::parse(text)?;
     setup.cores()?;
-    setup.nic.hardware_address()?;
-    setup.nic.tag()?;
-    for text in &setup.nic.host {
-        cidr("nic.host", text)?;
-    }
-    let nic = Capabilities::plain([2, 0, 0, 0, 0, 1], setup.nic.mtu_bytes.unwrap_or(1500));
+    let nic = Capabilities::plain([2, 0, 0, 0, 0, 1], setup.check_nics()?);
     // The checks of the configuration come before the first allocation.
     match Stack::with_memory(setup.stack.config()?, &nic, Box::new(NoMemory)) {
         Err(error @ NetError::Config { .. }) => Err(error.into()),
@@ -534,7 +543,7 @@ mod tests {
     fn what_makes_no_sense_is_named() {
         let said = |text: &str| match Setup::parse(text) {
             Err(error) => error.to_string(),
-            Ok(setup) => match setup.stack.config().map(|_| setup.nic.open(1, &[])) {
+            Ok(setup) => match setup.stack.config().map(|_| setup.open_nics(1)) {
                 Err(error) | Ok(Err(error)) => error.to_string(),
                 Ok(Ok(_)) => panic!("accepted: {text}"),
             },
@@ -542,7 +551,7 @@ mod tests {
         for (from, to, expected) in [
             ("[stack]", "[stack]\nadresses = []", "adresses"),
             ("10.77.0.2/24", "10.77.0.2", "like 10.77.0.2/24"),
-            ("\"tap\"", "\"dpdk\"", "tap, packet or xdp"),
+            ("\"tap\"", "\"dpdk\"", "tap, packet, xdp or"),
             ("[stack]", "[stack]\ncongestion = \"vegas\"", "reno or bbr"),
             ("[stack]", "[stack]\necn = \"on\"", "active or accurate"),
             ("[stack]", "[stack]\nplacement = \"spe\"", "local-store"),

@@ -12,8 +12,6 @@
 //! section 7.2.6, RFC 826 (probes).
 
 mod lacp;
-#[cfg(test)]
-mod tests;
 
 use super::middleware::Clock;
 use super::neighbor::{self, kind_and_body};
@@ -542,3 +540,6 @@ const SILENCE_NS: u64 = 3_500_000_000;
 /// Announcements of an address, and the time between them (RFC 5227 section 1.1).
 const ANNOUNCEMENTS: u8 = 2;
 const ANNOUNCE_NS: u64 = 2_000_000_000;
+
+#[cfg(test)]
+mod tests;

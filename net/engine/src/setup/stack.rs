@@ -448,7 +448,8 @@ mod tests {
         let tag = |kind: &str, text: &str| {
             let nic = NIC.replace("tap", kind);
             let setup = Setup::parse(&format!("{nic}{text}\n{STACK}")).unwrap();
-            setup.nic.tag().map_err(|error| error.to_string())
+            let nic = setup.nic.unwrap();
+            nic.tag().map_err(|error| error.to_string())
         };
         assert_eq!(tag("tap", ""), Ok(None));
         assert_eq!(tag("tap", "vlan = 7"), Ok(Some((7, 0))));
@@ -500,6 +501,100 @@ mod tests {
         ] {
             let said = config(text).unwrap_err();
             assert!(said.contains(expected), "{text}: {said}");
+        }
+    }
+
+    const TUNNEL: &str = r#"
+    [nic]
+    kind = "wireguard"
+    name = "wg0"
+    private_key_file = "KEY"
+    [[nic.peers]]
+    public_key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
+    endpoint = "192.0.2.1:51820"
+    allowed = ["10.9.0.0/24", "fd09::/64"]
+    persistent_keepalive_s = 25
+"#;
+
+    const BOND: &str = r#"
+    [bond]
+    mode = "active-backup"
+    probes = ["10.77.0.1"]
+    [[bond.nics]]
+    kind = "packet"
+    name = "eth0"
+    [[bond.nics]]
+    kind = "xdp"
+    name = "eth1"
+"#;
+
+    #[test]
+    fn tunnels_and_bonds_are_checked_without_being_opened() {
+        let said = |text: &str| match super::super::try_out(&format!("{text}{STACK}")) {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(said(TUNNEL), "");
+        assert_eq!(said(BOND), "");
+        assert!(said("").contains("missing field `nic`, or `bond`"));
+        assert!(said(&format!("{NIC}{BOND}")).contains("one of them"));
+        let lacp = BOND.replace("active-backup", "lacp");
+        let lacp = lacp.replace("probes = [\"10.77.0.1\"]", "lacp_rate = \"slow\"");
+        assert_eq!(said(&lacp), "");
+        for (whole, from, to, expected) in [
+            (TUNNEL, "hSDw", "", "nic.peers.public_key"),
+            (TUNNEL, "10.9.0.0/24", "10.9.0.0", "nic.peers.allowed"),
+            (TUNNEL, "192.0.2.1:51820", "192.0.2.1", "line 8"),
+            (
+                TUNNEL,
+                "private_key_file = \"KEY\"",
+                "",
+                "nic.private_key_file",
+            ),
+            (TUNNEL, "wireguard", "tap", "nic.private_key_file"),
+            (BOND, "active-backup", "active", "bond.mode"),
+            (BOND, "active-backup", "lacp", "bond.probes"),
+            (
+                BOND,
+                "probes",
+                "lacp_rate = \"fast\"\nprobes",
+                "bond.lacp_rate",
+            ),
+            (BOND, "eth1", "eth0", "bond.nics.name"),
+            (BOND, "packet", "pair", "nic.kind"),
+            (BOND, "\"eth0\"", "\"eth0\"\nvlan = 7", "nic.vlan"),
+            (BOND, "\"eth1\"", "\"eth1\"\nvlan = 7", "bond.nics.vlan"),
+            (BOND, "mode", "address = \"1:2\"\nmode", "bond.address"),
+        ] {
+            let text = whole.replace(from, to);
+            assert!(said(&text).contains(expected), "{text}: {}", said(&text));
+        }
+        let one = BOND.rsplit_once("[[").map(|(one, _)| one).unwrap();
+        assert!(said(one).contains("2 to 16"), "{}", said(one));
+    }
+
+    #[test]
+    fn a_key_is_read_from_a_file_that_only_this_user_can_read() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let open = |text: &str, mode: u32| {
+            std::fs::write(&path, text).unwrap();
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, permissions).unwrap();
+            let text = format!("{TUNNEL}{STACK}").replace("KEY", path.to_str().unwrap());
+            let opened = Setup::parse(&text).unwrap().open_nics(1);
+            opened.map_or_else(|error| error.to_string(), |(_, name)| name)
+        };
+        let key = "aAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAEA=\n";
+        assert_eq!(open(key, 0o600), "wg0");
+        for (text, mode, expected) in [
+            (key, 0o640, "chmod 600"),
+            (&key[1..], 0o600, "no key"),
+        ] {
+            let said = open(text, mode);
+            let is_named = said.contains("nic.private_key_file") && said.contains(expected);
+            assert!(is_named && !said.contains(key.trim()), "{said}");
         }
     }
 }
