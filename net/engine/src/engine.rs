@@ -543,6 +543,7 @@ impl<N: Nic> Engine<N> {
             engine_count: count,
             uptime_seconds: since_ns(self.epoch_ns) as f64 / 1e9,
             engine: self.status(),
+            nic: self.nic.report(),
             applications: server.status_over(&self.stack).collect(),
             applications_cut_off: server.violations(),
             ..Report::of_stack(&self.stack)

@@ -118,7 +118,30 @@ fn collect(status: &Value) -> Vec<(&'static Family, Samples)> {
         });
         all.push((family, samples.collect()));
     }
+    collect_nic(status, &mut all);
     all
+}
+
+/// The families of a bond's links and a tunnel's peers.
+fn collect_nic(status: &Value, all: &mut Vec<(&'static Family, Samples)>) {
+    for (families, list, label, key) in [
+        (LINK_FAMILIES, "/nic/links", "link", "name"),
+        (PEER_FAMILIES, "/nic/peers", "peer", "public_key"),
+    ] {
+        for family in families {
+            let entries = status.pointer(list).and_then(Value::as_array);
+            let samples = entries.into_iter().flatten().flat_map(|entry| {
+                family.samples.iter().filter_map(move |(_, at)| {
+                    // A name that would need an escape has no samples.
+                    let name = entry[key].as_str()?;
+                    let is_plain = !name.contains(['"', ',', '\\', '\n']);
+                    let value = entry.pointer(at).filter(|value| value.is_number())?;
+                    is_plain.then(|| (format!("{label}=\"{name}\""), value.clone()))
+                })
+            });
+            all.push((family, samples.collect()));
+        }
+    }
 }
 
 /// Share of session look-ups that ended in the local store.
@@ -485,6 +508,37 @@ static APPLICATION_FAMILIES: &[Family] = &[
         "application_buffer_bytes",
         "Buffers of the stack that an application's sessions hold.",
         &[("", "/buffer_bytes")],
+    ),
+];
+
+/// Metrics of each link of a bond, labelled with its interface.
+static LINK_FAMILIES: &[Family] = &[counter(
+    "link_frames_sent",
+    "Frames of the stack that left by a link of a bond.",
+    &[("", "/frames_sent")],
+)];
+
+/// Metrics of each peer of a tunnel, labelled with its public key.
+static PEER_FAMILIES: &[Family] = &[
+    counter(
+        "peer_received_bytes",
+        "Bytes of packets that came from a peer of a tunnel.",
+        &[("", "/rx_bytes")],
+    ),
+    counter(
+        "peer_sent_bytes",
+        "Bytes of packets to a peer of a tunnel.",
+        &[("", "/tx_bytes")],
+    ),
+    counter(
+        "peer_packets_dropped",
+        "Datagrams and packets of a peer of a tunnel that led to nothing.",
+        &[("", "/dropped")],
+    ),
+    gauge(
+        "peer_handshake_age_seconds",
+        "Since the last handshake with a peer of a tunnel.",
+        &[("", "/handshake_age_s")],
     ),
 ];
 

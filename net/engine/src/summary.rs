@@ -89,6 +89,7 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
             number(&stack["fragments_sent"]),
         ),
     ));
+    facts.extend(nic_facts(&status["nic"]));
     // A new engine has had no round to divide by.
     let rounds = number(&engine["rounds"]).max(1);
     facts.push((
@@ -154,6 +155,53 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// Links of a bond, and peers of a tunnel.
+fn nic_facts(nic: &Value) -> Vec<(&'static str, String)> {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let word = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+    let links = nic["links"].as_array().into_iter().flatten().map(|link| {
+        let is = |key: &str| link[key].as_bool().unwrap_or_default();
+        let use_of = match (is("is_used"), is("is_up")) {
+            (true, _) => "in use",
+            (false, true) => "up, not in use",
+            (false, false) => "down",
+        };
+        let mut said = format!(
+            "{} {use_of}, {} frames sent",
+            word(&link["name"]),
+            number(&link["frames_sent"]),
+        );
+        if let Some(state) = link["lacp_state"].as_str() {
+            said += &format!(", LACP {state}, partner {}", word(&link["lacp_partner"]));
+        }
+        for (key, what) in [
+            ("is_churned", ", the ends do not agree"),
+            ("is_looped", ", it leads back here"),
+        ] {
+            said += if is(key) { what } else { "" };
+        }
+        ("link", said)
+    });
+    let peers = nic["peers"].as_array().into_iter().flatten().map(|peer| {
+        let handshake = match peer["handshake_age_s"].as_u64() {
+            Some(age_s) => format!("last handshake {age_s} s ago"),
+            None => "no session".to_owned(),
+        };
+        let said = format!(
+            "{} at {}, {handshake}, {} bytes received, {} sent, {} dropped",
+            word(&peer["public_key"]),
+            word(&peer["endpoint"]),
+            number(&peer["rx_bytes"]),
+            number(&peer["tx_bytes"]),
+            number(&peer["dropped"]),
+        );
+        ("tunnel", said)
+    });
+    links.chain(peers.take(PEERS_MAX)).collect()
+}
+
+/// Peers of a tunnel of which a summary has lines.
+const PEERS_MAX: usize = 32;
 /// Listeners, and prefixes of peers, of which a summary has lines.
 const HOLDERS_MAX: usize = 4;
 
@@ -303,6 +351,37 @@ const COUNTED: [(&str, &str); 9] = [
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn links_and_peers_have_lines() {
+        let status = json!({"nic": {
+            "links": [
+                {"name": "eth0", "is_up": true, "is_used": true, "frames_sent": 7,
+                 "lacp_state": "distributing", "lacp_partner": "02:00:00:00:00:01"},
+                {"name": "eth1", "is_up": false, "is_looped": true},
+            ],
+            "peers": [
+                {"public_key": "abc=", "endpoint": "192.0.2.1:9", "handshake_age_s": 5,
+                 "rx_bytes": 10, "tx_bytes": 20, "dropped": 3},
+                {"public_key": "def=", "endpoint": null, "handshake_age_s": null},
+            ],
+        }});
+        let said = nic_facts(&status["nic"]);
+        let lines: Vec<String> = said
+            .into_iter()
+            .map(|(of, line)| format!("{of} {line}"))
+            .collect();
+        for (line, expected) in lines.iter().zip([
+            "link eth0 in use, 7 frames sent, LACP distributing, partner 02:00:00:00:00:01",
+            "link eth1 down, 0 frames sent, it leads back here",
+            "tunnel abc= at 192.0.2.1:9, last handshake 5 s ago, 10 bytes received, 20 sent, 3 dropped",
+            "tunnel def= at unknown, no session, 0 bytes received, 0 sent, 0 dropped",
+        ]) {
+            assert_eq!(line, expected);
+        }
+        assert_eq!(lines.len(), 4);
+        assert!(nic_facts(&Value::Null).is_empty());
+    }
 
     #[test]
     fn sessions_are_chosen_by_all_conditions() {

@@ -4,6 +4,7 @@
 //! (docs/commands.md).
 
 use super::EngineStatus;
+use crate::nic::NicReport;
 use crate::sock::server::ClientStatus;
 use crate::sock::{Id, id_of};
 use crate::{Counters, SessionInfo, SessionState, Stack};
@@ -31,6 +32,9 @@ pub(super) struct Report {
     pub(super) packets_in_fragments: usize,
     pub(super) packets_in_fragments_bytes: usize,
     pub(super) engine: EngineStatus,
+    /// Links of a bond, or peers of a tunnel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) nic: Option<NicReport>,
     #[serde(serialize_with = "by_name")]
     pub(super) stack: Counters,
     pub(super) applications: Vec<ClientStatus>,

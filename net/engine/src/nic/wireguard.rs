@@ -457,9 +457,9 @@ impl Nic for Wireguard {
     }
 
     fn report(&self) -> Option<NicReport> {
-        let peers = self.peers.iter().map(|peer| {
+        let peers = self.peers.iter().take(PEERS_REPORTED).map(|peer| {
             let (handshake, sent, received, ..) = peer.tunnel.stats();
-            let networks = peer.allowed.iter();
+            let networks = peer.allowed.iter().take(NETWORKS_REPORTED);
             PeerReport {
                 public_key: STANDARD.encode(peer.public_key),
                 endpoint: peer.endpoint.map(|endpoint| endpoint.to_string()),
@@ -519,6 +519,9 @@ const ANSWERS_MAX: usize = 64;
 const BATCHES_A_ROUND: usize = 8;
 /// Handshakes a second beyond which senders have to prove their address.
 const HANDSHAKES_A_SECOND: u64 = 100;
+/// Peers, and networks of each, in a report: 70 KB of the 128 KiB that an answer may have.
+const PEERS_REPORTED: usize = 128;
+const NETWORKS_REPORTED: usize = 8;
 /// Time between two looks at the tunnels' timers, which count in seconds.
 const TIMERS_NS: u64 = 250_000_000;
 /// Types of messages, in the first byte.

@@ -588,10 +588,7 @@ mod tests {
         };
         let key = "aAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAEA=\n";
         assert_eq!(open(key, 0o600), "wg0");
-        for (text, mode, expected) in [
-            (key, 0o640, "chmod 600"),
-            (&key[1..], 0o600, "no key"),
-        ] {
+        for (text, mode, expected) in [(key, 0o640, "chmod 600"), (&key[1..], 0o600, "no key")] {
             let said = open(text, mode);
             let is_named = said.contains("nic.private_key_file") && said.contains(expected);
             assert!(is_named && !said.contains(key.trim()), "{said}");

@@ -8,6 +8,7 @@
 use crate::namespace;
 
 use namespace::{in_namespace, veth};
+use sidecore_net::nic::bond::{Bond, BondMode, BondOptions};
 use sidecore_net::nic::middleware::{Clock, Delay, Impaired, Trace};
 use sidecore_net::nic::packet::{Packet, PacketOptions};
 use sidecore_net::nic::pair::{self, PairOptions};
@@ -55,6 +56,25 @@ fn pair_in_a_vlan() {
         let in_vlan = |nic| Vlan::new(nic, 7, 3).unwrap();
         conform(in_vlan(near), in_vlan(far));
     }
+}
+
+/// Two links between two bonds, of which the first is in use.
+#[test]
+fn bond_of_pairs() {
+    let [(one, far_one), (two, far_two)] =
+        [(); 2].map(|()| pair::link(&PairOptions::default()).unwrap());
+    let bond = |links: [pair::Pair; 2], last| {
+        let options = BondOptions {
+            mode: BondMode::Backup,
+            address: [2, 0x51, 0, 0, 0, last],
+            own: Vec::new(),
+            probes: Vec::new(),
+            clock: None,
+        };
+        let links = links.into_iter().map(|link| (link, "link".to_owned()));
+        Bond::new(links.collect(), &options).unwrap()
+    };
+    conform(bond([one, two], 0x10), bond([far_one, far_two], 0x20));
 }
 
 #[test]
