@@ -142,7 +142,7 @@ impl Party {
 pub struct Pdu {
     /// The sender.
     pub actor: Party,
-    /// What the sender knows of the receiver.
+    /// The receiver, as far as the sender knows it.
     pub partner: Party,
     /// Longest delay of the sender's collector, in tens of microseconds.
     pub collector_delay: u16,

@@ -52,6 +52,23 @@ fn every_number_of_the_status_is_a_metric() {
 }
 
 #[test]
+fn links_and_peers_have_samples() {
+    let mut status = status();
+    status["nic"] = serde_json::json!({
+        "links": [{"name": "eth0", "frames_sent": 7}, {"name": "a\"b", "frames_sent": 8}],
+        "peers": [{"public_key": "abc=", "rx_bytes": 10, "handshake_age_s": null}],
+    });
+    let said = text(&status);
+    read(&said).expect("good text");
+    assert!(said.contains("sidecore_net_link_frames_sent_total{link=\"eth0\"} 7\n"));
+    assert!(said.contains("sidecore_net_peer_received_bytes_total{peer=\"abc=\"} 10\n"));
+    assert!(
+        !said.contains("a\"b") && !said.contains("handshake"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_strict_reader_takes_it() {
     let text = text(&status());
     let families = read(&text).expect("good text");

@@ -67,7 +67,7 @@ struct Link<N> {
     is_up: bool,
     /// The NIC has failed and was not heard since.
     has_failed: bool,
-    /// When the carrier came, or a probe was last answered.
+    /// Time at which the carrier came, or a probe was last answered.
     heard_ns: u64,
     had_carrier: bool,
     frames_sent: u64,
@@ -508,7 +508,7 @@ pub fn link_address(bond: Mac, index: usize) -> Mac {
     [(first | 2) & !1, a, b, c, d, last.wrapping_add(number)]
 }
 
-/// What both NICs can do.
+/// The offloads and sizes that both NICs have.
 fn common(one: Capabilities, other: Capabilities) -> Capabilities {
     let super_segment_bytes = one.super_segment_bytes.min(other.super_segment_bytes);
     Capabilities {

@@ -44,7 +44,7 @@ pub struct WireguardOptions {
     pub name: String,
     /// The private key of this end (X25519).
     pub private_key: Zeroizing<[u8; 32]>,
-    /// Where datagrams are received; port 0: any.
+    /// Local address of the datagrams; port 0: any.
     pub listen: SocketAddr,
     /// Our hardware address towards the stack.
     pub address: [u8; 6],
@@ -60,11 +60,11 @@ pub struct PeerOptions {
     pub public_key: [u8; 32],
     /// A secret that both ends share, in addition to their keys.
     pub preshared_key: Option<Zeroizing<[u8; 32]>>,
-    /// Where it is; none until it sends something.
+    /// Its address and port; none until it sends something.
     pub endpoint: Option<SocketAddr>,
     /// Networks behind it.
     pub allowed: Vec<Cidr>,
-    /// Seconds between datagrams that keep its path open; none: only when there is data.
+    /// Seconds between datagrams that keep its path open; none, or 0: only with data.
     pub keepalive_s: Option<u16>,
 }
 
@@ -137,7 +137,7 @@ impl Wireguard {
             public_key: peer.public_key,
             endpoint: peer.endpoint,
             allowed: peer.allowed.clone(),
-            keeps_alive: peer.keepalive_s.is_some(),
+            keeps_alive: peer.keepalive_s.is_some_and(|seconds| seconds > 0),
             waiting: VecDeque::new(),
             dropped: 0,
         });
@@ -271,7 +271,7 @@ impl Wireguard {
                 return None;
             }
             TunnResult::WriteToNetwork(answer) => {
-                // A request for a cookie authenticates no one.
+                // A request for a cookie does not authenticate its sender.
                 if answer.first() != Some(&COOKIE_REPLY) {
                     peer.endpoint = Some(from);
                 }
@@ -347,8 +347,9 @@ impl Wireguard {
             let is_expired = matches!(due, TunnResult::Err(WireGuardError::ConnectionExpired));
             // It gives up after 90 s; a path that is to be kept open is tried for ever.
             if is_expired && peer.keeps_alive {
-                let sealed = &mut self.sealed;
-                due = peer.tunnel.format_handshake_initiation(sealed, false);
+                due = peer
+                    .tunnel
+                    .format_handshake_initiation(&mut self.sealed, false);
             }
             if let (TunnResult::WriteToNetwork(datagram), Some(endpoint)) = (due, peer.endpoint) {
                 self.outbox.put(endpoint, datagram);

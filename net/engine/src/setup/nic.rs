@@ -17,6 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::fs::OFlags;
 use serde::Deserialize;
 use sidecore_sys::folder::open_named;
+use sidecore_sys::interface;
 use sidecore_sys::local_socket::effective_uid;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -349,16 +350,24 @@ impl BondSetup {
         }
     }
 
-    /// Our hardware address.
+    /// Our hardware address. Machines without addresses of their own in the file differ by those of
+    /// their interfaces.
     fn hardware_address(&self, addresses: &[String]) -> Result<[u8; 6], SetupError> {
-        match &self.address {
-            Some(text) => hardware_address("bond.address", text),
-            None => Ok(derived_address("bond", addresses)),
+        if let Some(text) = &self.address {
+            return hardware_address("bond.address", text);
         }
+        let own = self.nics.iter();
+        let own = own.filter_map(|nic| interface::hardware_address(&nic.name).ok());
+        let own = own.map(|address| format!("{address:02x?}"));
+        let all: Vec<String> = addresses.iter().cloned().chain(own).collect();
+        Ok(derived_address("bond", &all))
     }
 
     fn check(&self) -> Result<(), SetupError> {
-        self.mode(self.hardware_address(&[])?)?;
+        if let Some(text) = &self.address {
+            hardware_address("bond.address", text)?;
+        }
+        self.mode([0; 6])?;
         if !(2..=LINKS_MAX).contains(&self.nics.len()) {
             let count = self.nics.len().to_string();
             return Err(value("bond.nics", &count, "a bond has 2 to 16 NICs"));
@@ -556,7 +565,7 @@ fn yes() -> bool {
 
 const KINDS: &str = "it may be tap, packet, xdp or wireguard";
 const ONLY_TUNNELS: &str = "it is for `nic.kind = \"wireguard\"`";
-/// What is left of 1,500 bytes over IPv6.
+/// The rest of 1,500 bytes behind the headers of IPv6, UDP and a tunnel.
 const TUNNEL_MTU_BYTES: usize = 1420;
 const LACP_PRIORITY: u16 = 0x8000;
 const PROBES_MAX: usize = 8;

@@ -12,7 +12,7 @@
 
 use sidecore_net_stack::wire::lacp::{Party, Pdu, State};
 
-/// What is configured.
+/// Options of LACP.
 #[derive(Debug, Clone, Copy)]
 pub struct LacpOptions {
     /// Priority of this system; the lower number wins.
@@ -78,9 +78,9 @@ struct Port {
     periodic_ns: Option<u64>,
     /// Times of the last LACPDUs, oldest first.
     sent_ns: [Option<u64>; BURST],
-    /// Since when the actor's and the partner's flag of synchronization are cleared.
+    /// Times since which the actor's and the partner's flags of synchronization are cleared.
     unsynced_ns: [Option<u64>; 2],
-    /// Until when the port counts as looped back.
+    /// End of the time in which the port counts as looped back.
     looped_until_ns: Option<u64>,
 }
 

@@ -537,7 +537,7 @@ fn two_bonds_agree_by_lacp_and_stop_when_a_link_is_silent() {
     let used = far.report().unwrap().links;
     assert!(
         !used[0].is_used && used[1].is_used,
-        "it was told nothing more"
+        "a silent link ends at the other end, too"
     );
 }
 
