@@ -498,6 +498,27 @@ mod tests {
     }
 
     #[test]
+    fn a_lacpdu_of_the_standards_layout_is_answered_in_it() {
+        let mut lacp = Lacp::new(&options(1), 1);
+        lacp.set_link(0, true, 0);
+        let mut bytes = [0; 110];
+        bytes[..4].copy_from_slice(&[1, 1, 1, 20]);
+        // Priority, system, key, port's priority, port; active, fast, may be aggregated.
+        let partner = [0x7f, 0xff, 2, 0xaa, 0, 0, 0, 9, 0, 5, 0, 0x80, 0, 3, 0x07];
+        bytes[4..19].copy_from_slice(&partner);
+        bytes[22..24].copy_from_slice(&[2, 20]);
+        bytes[42..44].copy_from_slice(&[3, 16]);
+        lacp.receive(0, &Pdu::parse(&bytes).unwrap(), STEP_NS);
+        let mut sent = Vec::new();
+        lacp.poll(STEP_NS, &mut |_, pdu| sent.push(pdu.to_bytes()));
+        assert_eq!(sent.len(), 1);
+        assert_eq!(sent[0][..4], [1, 1, 1, 20]);
+        let actor = [0x80, 0, 2, 0, 0, 0, 0, 1, 0, 1, 0x80, 0, 0, 1, 0x07];
+        assert_eq!(sent[0][4..19], actor);
+        assert_eq!(sent[0][24..39], partner);
+    }
+
+    #[test]
     fn the_larger_group_is_used_and_the_other_stands_by() {
         let mut first = Lacp::new(&options(1), 3);
         let mut others = [(2, 1), (3, 1), (3, 2)].map(|(last, port)| {
