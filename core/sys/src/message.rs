@@ -3,8 +3,8 @@
 //!
 //! Why here: a process that makes another program's calls passes on its bytes, and returns the
 //! kernel's answer byte by byte; typed interfaces know only some of it. Many datagrams a call need
-//! arrays of C structs. Must stay true: nothing here waits or raises a signal. Descriptors (SCM_RIGHTS) are not for these calls: sockets of the
-//! Internet's families have none.
+//! arrays of C structs. Must stay true: nothing here waits or raises a signal. Descriptors
+//! (SCM_RIGHTS) are not for these calls: sockets of the Internet's families have none.
 #![allow(unsafe_code)] // names and control messages as bytes
 
 use rustix::io::Errno;

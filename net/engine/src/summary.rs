@@ -361,7 +361,7 @@ mod tests {
                 {"name": "eth1", "is_up": false, "is_looped": true},
             ],
             "peers": [
-                {"public_key": "abc=", "endpoint": "192.0.2.1:9", "handshake_age_s": 5,
+                {"public_key": "abc=", "endpoint": "[::]:9", "handshake_age_s": 5,
                  "rx_bytes": 10, "tx_bytes": 20, "dropped": 3},
                 {"public_key": "def=", "endpoint": null, "handshake_age_s": null},
             ],
@@ -374,7 +374,7 @@ mod tests {
         for (line, expected) in lines.iter().zip([
             "link eth0 in use, 7 frames sent, LACP distributing, partner 02:00:00:00:00:01",
             "link eth1 down, 0 frames sent, it leads back here",
-            "tunnel abc= at 192.0.2.1:9, last handshake 5 s ago, 10 bytes received, 20 sent, 3 dropped",
+            "tunnel abc= at [::]:9, last handshake 5 s ago, 10 bytes received, 20 sent, 3 dropped",
             "tunnel def= at unknown, no session, 0 bytes received, 0 sent, 0 dropped",
         ]) {
             assert_eq!(line, expected);

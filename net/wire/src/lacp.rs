@@ -363,7 +363,9 @@ mod tests {
             if let Some(pdu) = Pdu::parse(&bytes) {
                 prop_assert_eq!(Pdu::parse(&pdu.to_bytes()), Some(pdu));
             }
-            Marker::parse(&bytes);
+            if let Some(marker) = Marker::parse(&bytes) {
+                prop_assert_eq!(&marker.bytes(MARKER)[4..16], &bytes[4..16]);
+            }
         }
 
         #[test]

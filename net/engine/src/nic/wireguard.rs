@@ -75,6 +75,8 @@ struct Peer {
     endpoint: Option<SocketAddr>,
     allowed: Vec<Cidr>,
     keeps_alive: bool,
+    /// A path that is to be kept open has been opened.
+    has_begun: bool,
     /// Datagrams that have not been decrypted, and their senders.
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
     dropped: u64,
@@ -138,6 +140,7 @@ impl Wireguard {
             endpoint: peer.endpoint,
             allowed: peer.allowed.clone(),
             keeps_alive: peer.keepalive_s.is_some_and(|seconds| seconds > 0),
+            has_begun: false,
             waiting: VecDeque::new(),
             dropped: 0,
         });
@@ -312,7 +315,7 @@ impl Wireguard {
     fn deliver(&mut self, budget: usize, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let (mut count, mut empty) = (0, 0);
         // Datagrams that lead to nothing are bounded, too.
-        for _ in 0..2 * budget + self.peers.len() {
+        for _ in 0..budget.saturating_mul(2).saturating_add(self.peers.len()) {
             if count == budget || empty == self.peers.len() {
                 break;
             }
@@ -345,8 +348,10 @@ impl Wireguard {
         for peer in &mut self.peers {
             let mut due = peer.tunnel.update_timers(&mut self.sealed);
             let is_expired = matches!(due, TunnResult::Err(WireGuardError::ConnectionExpired));
-            // It gives up after 90 s; a path that is to be kept open is tried for ever.
-            if is_expired && peer.keeps_alive {
+            // It gives up after 90 s, and begins with the first keepalive; a path that is to be
+            // kept open is opened at once, and tried for ever.
+            let has_begun = std::mem::replace(&mut peer.has_begun, true);
+            if peer.keeps_alive && (is_expired || !has_begun) {
                 due = peer
                     .tunnel
                     .format_handshake_initiation(&mut self.sealed, false);

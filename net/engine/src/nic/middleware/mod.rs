@@ -13,8 +13,8 @@ mod loopback {
     //! A NIC that receives the frames that were sent over it.
     //!
     //! Why here: between a stack and an [`Impaired`](super::Impaired) it is one direction of a wire
-    //! with any far end. Must stay true: frames are received unchanged, in order, and their number is
-    //! bounded.
+    //! with any far end. Must stay true: frames are received unchanged, in order, and their number
+    //! is bounded.
 
     use super::{Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum};
     use std::collections::VecDeque;

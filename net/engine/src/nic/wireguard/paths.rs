@@ -77,7 +77,7 @@ impl Outbox {
     /// Sends staged datagrams, as far as the kernel takes them.
     pub(super) fn send(&mut self) {
         while !self.ends.is_empty() {
-            let mut datagrams = [(NOWHERE, &[][..]); DATAGRAMS_MAX];
+            let mut datagrams = [(NOWHERE, NOTHING); DATAGRAMS_MAX];
             let slots = self.staged.chunks_exact(self.slot_bytes);
             for (datagram, (slot, (to, length))) in datagrams.iter_mut().zip(slots.zip(&self.ends))
             {
@@ -192,6 +192,8 @@ fn prefix(address: &Ip, bits: u32) -> u128 {
 
 /// No address: port 0 is never a sender's.
 pub(super) const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+/// A datagram without bytes.
+const NOTHING: &[u8] = &[];
 /// The most peers of one tunnel.
 const PEERS_MAX: usize = 1024;
 /// The socket's buffers.

@@ -225,10 +225,11 @@ fn an_endpoint_follows_its_peer() {
     send(&mut one, &frame(addresses(1)[0], addresses(2)[0], 10));
     await_frames(&mut two, &mut one, 1);
     // What is not authenticated moves nothing.
-    old.send_to(&[4; 100], one.local_address().unwrap())
-        .unwrap();
+    let mut forged = [9; 100];
+    forged[..8].copy_from_slice(&[DATA, 0, 0, 0, 1, 0, 0, 0]);
+    old.send_to(&forged, one.local_address().unwrap()).unwrap();
     let begun = Instant::now();
-    while one.report().unwrap().dropped == 0 {
+    while one.report().unwrap().peers[0].dropped == 0 {
         assert!(begun.elapsed() < PATIENCE);
         round(&mut one);
     }
@@ -240,6 +241,14 @@ struct Tapped {
     one: Wireguard,
     two: Wireguard,
     wire: UdpSocket,
+}
+
+impl Wireguard {
+    /// As if a datagram had been read from the socket.
+    fn sort_bytes(&mut self, datagram: &[u8], from: SocketAddr) {
+        self.slots[..datagram.len()].copy_from_slice(datagram);
+        self.sort(0, datagram.len(), from);
+    }
 }
 
 impl Tapped {
@@ -333,8 +342,7 @@ fn a_flood_costs_only_its_peer() {
     let from = SocketAddr::from(([127, 0, 0, 1], 9));
     // As if read from the socket: more than the queue of the peer has room for.
     for _ in 0..WAITING_MAX + 50 {
-        tapped.one.slots[..datagram.len()].copy_from_slice(&datagram);
-        tapped.one.sort(0, datagram.len(), from);
+        tapped.one.sort_bytes(&datagram, from);
     }
     assert_eq!(tapped.dropped(), 50);
     assert!(!tapped.one.arm().unwrap(), "datagrams wait");
@@ -347,6 +355,50 @@ fn a_flood_costs_only_its_peer() {
     let came = await_frames(&mut tapped.one, &mut three, 1);
     assert_eq!(packet(&came[0]), packet(&there));
     assert_eq!(tapped.one.report().unwrap().peers[1].dropped, 0);
+}
+
+#[test]
+fn a_path_that_is_kept_open_is_opened_without_data() {
+    let mut one = open(1, "127.0.0.1:0", vec![peer(2, None)]);
+    let mut first = peer(1, Some(one.local_address().unwrap()));
+    first.keepalive_s = Some(25);
+    let mut two = open(2, "127.0.0.1:0", vec![first]);
+    let begun = Instant::now();
+    while one.report().unwrap().peers[0].handshake_age_s.is_none() {
+        assert!(begun.elapsed() < PATIENCE);
+        assert!(round(&mut one).is_empty() && round(&mut two).is_empty());
+    }
+}
+
+#[test]
+fn under_load_an_address_must_be_proved() {
+    let mut tapped = Tapped::new();
+    let at = tapped.wire.local_addr().ok();
+    let mut three = open(3, "127.0.0.1:0", vec![peer(1, at)]);
+    send(&mut three, &frame(addresses(3)[0], addresses(1)[0], 20));
+    let mut init = [0; HANDSHAKE_BYTES_MAX];
+    let begun = Instant::now();
+    while !matches!(tapped.wire.recv(&mut init), Ok(HANDSHAKE_BYTES_MAX)) {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    // More than a second may have: the answers to the last are requests for a cookie.
+    let to = three.local_address().unwrap();
+    for _ in 0..2 * HANDSHAKES_A_SECOND {
+        tapped.one.sort_bytes(&init, to);
+    }
+    tapped.one.flush().unwrap();
+    let mut answer = [0; 256];
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < PATIENCE);
+        let Ok(length) = three.outbox.socket.recv(&mut answer) else {
+            continue;
+        };
+        if (length, answer[0]) == (COOKIE_REPLY_BYTES, COOKIE_REPLY) {
+            break;
+        }
+    }
+    assert_ne!(tapped.one.peers[1].endpoint, None, "the first was answered");
 }
 
 #[test]
