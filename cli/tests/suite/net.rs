@@ -173,7 +173,7 @@ fn what_cannot_come_up_says_why_in_one_line() {
         let folder = folder.path();
         refused(folder, "net up net.toml", "cannot read net.toml");
         for (from, to, expected) in [
-            ("\"tap\"", "\"dpdk\"", "tap, packet or xdp"),
+            ("\"tap\"", "\"dpdk\"", "tap, packet, xdp or"),
             ("\"tap\"", "\"packet\"", "no interface `sidecore0`"),
             ("\"tap\"", "\"xdp\"", "no interface `sidecore0`"),
             ("\"sidecore0\"", "\"lo\"", "choose another"),

@@ -170,6 +170,13 @@ impl NicSetup {
         if let (false, Some(port)) = (is_tunnel, self.listen_port) {
             return Err(value("nic.listen_port", &port.to_string(), ONLY_TUNNELS));
         }
+        if let (false, Some(ip)) = (is_tunnel, self.listen_address) {
+            return Err(value("nic.listen_address", &ip.to_string(), ONLY_TUNNELS));
+        }
+        if let (true, Some(id)) = (is_tunnel, self.vlan) {
+            let rule = "a tunnel carries packets, which have no tags";
+            return Err(value("nic.vlan", &id.to_string(), rule));
+        }
         for peer in &self.peers {
             peer.public_key()?;
             peer.allowed()?;

@@ -552,6 +552,8 @@ mod tests {
                 "nic.private_key_file",
             ),
             (TUNNEL, "wireguard", "tap", "nic.private_key_file"),
+            (TUNNEL, "\"KEY\"", "\"KEY\"\nvlan = 7", "nic.vlan"),
+            (NIC, "\"t\"", "\"t\"\nlisten_port = 9", "nic.listen_port"),
             (BOND, "active-backup", "active", "bond.mode"),
             (BOND, "active-backup", "lacp", "bond.probes"),
             (
