@@ -19,6 +19,7 @@
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
 //!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
 //!   calls of other programs.
+//! - [`userfault`]: missing pages of another process's memory.
 //! - [`signals`]: waiting for signals, whatever memory is left.
 //! - [`activation`]: listening sockets that a service manager has opened.
 //! - [`socket_option`]: options of sockets by number; [`message`]: their messages with names and
@@ -77,6 +78,7 @@ mod slab;
 pub mod socket_option;
 pub mod stream;
 pub mod tun;
+pub mod userfault;
 pub mod xdp;
 
 pub use sidecore_bare::{Memory, Plain, float, plain, prefetch, sum, text, width};
