@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Detach(attach::DetachArgs),
     /// Serve an image over NBD, in the foreground.
     Serve(serve::Args),
+    /// Serve an image as memory of virtual machines, in the foreground.
+    Memory(serve::GuestArgs),
     /// List the images that are mounted, attached or served now.
     List(info::ListArgs),
     /// Describe the images that are mounted, attached or served now.
@@ -87,8 +89,8 @@ impl Command {
         if !is_alone && !matches!(self, Self::List(_) | Self::Status(_)) {
             clean_after_the_dead();
         }
-        run_each!(self; Pack Unpack Info Verify Index Mount Layer Umount Attach Detach Serve List
-            Status Commit Clone Rebase Snapshot Diff Export Ls Cat Find Extract Bench)
+        run_each!(self; Pack Unpack Info Verify Index Mount Layer Umount Attach Detach Serve
+            Memory List Status Commit Clone Rebase Snapshot Diff Export Ls Cat Find Extract Bench)
     }
 }
 

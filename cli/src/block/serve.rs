@@ -1,8 +1,8 @@
 //! `sidecore block serve`: an image over NBD, or to a virtual machine over vhost-user, in the
-//! foreground, until it is interrupted.
+//! foreground, until it is interrupted. `sidecore block memory`: as memory of virtual machines.
 //!
 //! Why here: it only connects the command line, the device and the server in
-//! `sidecore_export::nbd` or `sidecore_export::vhost_user`.
+//! `sidecore_export::nbd`, `sidecore_export::vhost_user` or `sidecore_export::guest_memory`.
 //! Must stay true: `ready` is on standard output only once clients can connect. A signal ends the
 //! command with status 0 after the replies in flight, with the Unix socket removed. This takes at
 //! most a second, or ten where writes have to be kept; every acknowledged write is durable then.
@@ -12,13 +12,19 @@ use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
+use sidecore_block::format::Index;
 use sidecore_block::opened::Opened;
+use sidecore_export::guest_memory;
 use sidecore_export::live::subtitle;
 use sidecore_export::nbd::{Address, Options, Server, Tls, bitmap_name};
 use sidecore_export::vhost_user;
 use sidecore_remote::access::name;
+use sidecore_remote::read_trace;
+use sidecore_status::Status;
 use sidecore_sys::activation::take_listeners;
 use sidecore_sys::ending::Watch;
+use sidecore_terminal::quantity;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,14 +105,11 @@ impl Args {
         let server = vhost_user::Server::bind(source, socket, self.queues, &serial)?;
         let stopper = server.stopper();
         let bound = format!("vhost-user:{}", socket.display());
-        self.run_server(
-            signals,
-            move || stopper.stop(),
-            opened,
-            &[bound],
-            true,
-            || Ok(server.run()?),
-        )
+        let status = status(opened, &name(&self.open.image), "serve", &[bound]);
+        let stop = move || stopper.stop();
+        run_server(signals, stop, &self.metrics, &status, true, || {
+            Ok(server.run()?)
+        })
     }
 
     fn serve_clients(
@@ -136,34 +139,115 @@ impl Args {
             }
         }
         let bound: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
+        let status = status(opened, &name(&self.open.image), "serve", &bound);
         let stopper = server.stopper();
         let stop = move || stopper.stop();
-        self.run_server(signals, stop, opened, &bound, !is_passed, || {
+        run_server(signals, stop, &self.metrics, &status, !is_passed, || {
             Ok(server.run()?)
         })
     }
+}
 
-    /// Runs a server that is bound, known as live, until a signal stops it.
-    fn run_server(
-        &self,
-        signals: Watch,
-        stop: impl Fn() + Send + 'static,
-        opened: &Opened,
-        bound: &[String],
-        says_ready: bool,
-        run: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let watching = signals.stop_with(stop);
-        let watching = watching.context("cannot start a thread to watch for signals")?;
-        let status = status(opened, &name(&self.open.image), "serve", bound);
-        let live = self.metrics.begin(&status, true)?;
-        if says_ready {
-            output::line("ready")?;
-        }
-        let served = run();
-        // The list of servers must not name one that answers no more.
-        drop(live);
-        watching.end();
-        served
+#[derive(clap::Args)]
+#[command(after_help = "\
+A restored virtual machine gets each page of its memory when it first touches it. The protocol is \
+Firecracker's: name the socket as the memory backend of a snapshot, of type Uffd. Pages that the \
+guest gives back (a balloon) read as zeros afterwards; a page that cannot be read ends the guest's \
+access with SIGBUS.
+
+With --trace, a first start is recorded; with --prefetch-trace, later ones get those pages ahead. \
+Guests wait for ever for pages of a server that was stopped: stop them first.")]
+pub(crate) struct GuestArgs {
+    #[command(flatten)]
+    open: OpenArgs,
+    /// Socket that virtual machines connect to; only this user can open it
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    /// Give each machine the parts that this trace names, in its order, from the start
+    #[arg(long, value_name = "TRACE")]
+    prefetch_trace: Option<PathBuf>,
+    /// Bytes around a page that come with it: a power of two from 4KiB to 2MiB
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "4KiB")]
+    around: u64,
+    /// Virtual machines at a time
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = guest_memory::Options::default().clients_max
+    )]
+    clients: usize,
+    #[command(flatten)]
+    trace: TraceArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
+}
+
+impl GuestArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
+        let _recording = self.trace.begin("block memory")?;
+        let device = self.open.device()?;
+        let prefetch = (self.prefetch_trace.as_deref())
+            .map(|path| parts_of(path, device.index()))
+            .transpose()?;
+        let opened = Opened::new(device, None);
+        opened.serve(|opened| self.serve(opened, prefetch.unwrap_or_default()))?;
+        Ok(Outcome::Done)
     }
+
+    fn serve(&self, opened: &Opened, prefetch: Vec<Range<u64>>) -> Result<()> {
+        let signals = Watch::begin().context("cannot watch for signals")?;
+        let options = guest_memory::Options {
+            clients_max: self.clients,
+            around_bytes: self.around,
+            prefetch,
+        };
+        let source = Arc::clone(&opened.source);
+        let server = guest_memory::Server::bind(source, &self.socket, options)?;
+        let bound = format!("memory:{}", self.socket.display());
+        let status = status(opened, &name(&self.open.image), "memory", &[bound]);
+        let stopper = server.stopper();
+        let stop = move || stopper.stop();
+        run_server(signals, stop, &self.metrics, &status, true, || {
+            Ok(server.run()?)
+        })
+    }
+}
+
+/// The ranges of an image that a trace names; those that touch are one.
+fn parts_of(trace: &Path, index: &Index) -> Result<Vec<Range<u64>>> {
+    let frames = read_trace(trace, index);
+    let frames = frames.with_context(|| format!("cannot prefetch by {}", trace.display()))?;
+    let mut parts: Vec<Range<u64>> = Vec::new();
+    for frame in frames {
+        let frame = index.frame(frame);
+        let end = frame.raw_offset + u64::from(frame.raw_bytes);
+        match parts.last_mut() {
+            Some(last) if last.end == frame.raw_offset => last.end = end,
+            _ => parts.push(frame.raw_offset..end),
+        }
+    }
+    Ok(parts)
+}
+
+/// Runs a server that is bound, known as live, until a signal stops it.
+fn run_server(
+    signals: Watch,
+    stop: impl Fn() + Send + 'static,
+    metrics: &MetricsArgs,
+    status: &Arc<Status>,
+    says_ready: bool,
+    run: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let watching = signals.stop_with(stop);
+    let watching = watching.context("cannot start a thread to watch for signals")?;
+    let live = metrics.begin(status, true)?;
+    if says_ready {
+        output::line("ready")?;
+    }
+    let served = run();
+    // The list of servers must not name one that answers no more.
+    drop(live);
+    watching.end();
+    served
 }

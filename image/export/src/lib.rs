@@ -1,10 +1,11 @@
-//! Exports: each turns one existing interface (FUSE, loop, ublk, NBD, vhost-user) into calls of
-//! [`sidecore_format::source::BlockSource`]. Thin.
+//! Exports: each turns one existing interface (FUSE, loop, ublk, NBD, vhost-user, userfaultfd) into
+//! calls of [`sidecore_format::source::BlockSource`]. Thin.
 
 pub mod attach;
 pub mod background;
 mod error;
 pub mod fuse;
+pub mod guest_memory;
 pub mod keeper;
 pub mod live;
 mod loopdev;

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Export {
     /// The image: an absolute path or a URL.
     pub image: String,
-    /// The way of serving: `mount`, `rootless`, `file`, `attach` or `serve`.
+    /// The way of serving: `mount`, `rootless`, `file`, `attach`, `serve` or `memory`.
     pub way: String,
     /// The directory, the device or the addresses, with a space between two.
     pub path: String,
@@ -81,7 +81,7 @@ pub fn status(
     let places = places.iter().map(|place| {
         let path = |text: &str| absolute(Path::new(text)).display().to_string();
         match place.split_once(':') {
-            Some(("unix", socket)) => format!("unix:{}", path(socket)),
+            Some((kind, socket)) if SOCKETS.contains(&kind) => format!("{kind}:{}", path(socket)),
             Some(("tcp", _)) => place.clone(),
             _ => path(place),
         }
@@ -310,10 +310,9 @@ impl Export {
     /// True if `name` is its image, its directory, its device or one of its addresses.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
-        if let Some(socket) = name.strip_prefix("unix:") {
-            let socket = absolute(Path::new(socket)).display().to_string();
-            let mut addresses = self.path.split(' ');
-            return addresses.any(|it| it.strip_prefix("unix:") == Some(&socket));
+        if let Some((kind, socket)) = name.split_once(':').filter(|it| SOCKETS.contains(&it.0)) {
+            let address = format!("{kind}:{}", absolute(Path::new(socket)).display());
+            return self.path.split(' ').any(|it| it == address);
         }
         let path = absolute(Path::new(name));
         let resolved: Option<PathBuf> = path.canonicalize().ok();
@@ -456,6 +455,8 @@ fn age(seconds: u64) -> String {
 
 /// Letters of the longest way, `rootless`.
 const WAY_LETTERS_MAX: usize = 8;
+/// Kinds of addresses that are paths of sockets.
+const SOCKETS: [&str; 3] = ["unix", "vhost-user", "memory"];
 
 #[cfg(test)]
 mod tests {

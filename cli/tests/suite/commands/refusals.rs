@@ -104,6 +104,17 @@ const REFUSALS: &[(&str, &str, &str)] = &[
         "made.img --nbd unix:x.sock --metrics tcp:example.org:1",
         "tcp:ADDRESS:PORT",
     ),
+    ("block memory", "made.img", "--socket"),
+    (
+        "block memory",
+        "made.img --socket x.sock --around 5KiB",
+        "power of two",
+    ),
+    (
+        "block memory",
+        "made.img --socket x.sock --prefetch-trace bad.nwk",
+        "no trace",
+    ),
     ("block list", "--jsn", "--jsn"),
     ("block status", "made.img other.img", "other.img"),
     ("block bench", "--only everything", "everything"),

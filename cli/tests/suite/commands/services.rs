@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The commands that are run here, and in `containers`.
-pub(crate) const RUN: [&str; 23] = [
+pub(crate) const RUN: [&str; 24] = [
     "block list",
     "block status",
     "block mount",
@@ -19,6 +19,7 @@ pub(crate) const RUN: [&str; 23] = [
     "block attach",
     "block detach",
     "block serve",
+    "block memory",
     "block snapshot",
     "daemon",
     "top",
@@ -120,6 +121,20 @@ fn serve_says_ready() {
     let words = "block serve made.img --nbd unix:nbd.sock --engines 1 --memory 64MiB";
     Service::start(words, "ready").end();
     assert!(!inputs::folder().join("nbd.sock").exists());
+}
+
+#[test]
+fn memory_says_ready_and_is_listed() {
+    let words = "block memory made.img --socket memory.sock --trace memory.trace --around 64KiB \
+                 --engines 1 --memory 64MiB";
+    let server = Service::start(words, "ready");
+    let said = ok("block status memory:memory.sock");
+    assert!(said.contains("served    memory at memory:"), "{said}");
+    server.end();
+    assert!(!inputs::folder().join("memory.sock").exists());
+    let words = "block memory made.img --socket memory.sock --prefetch-trace memory.trace \
+                 --engines 1 --memory 64MiB";
+    Service::start(words, "ready").end();
 }
 
 #[test]
