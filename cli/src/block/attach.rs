@@ -1,6 +1,6 @@
 //! `sidecore block attach`, and `detach` and `umount`, which undo what serves an image.
 
-use super::common::{OpenArgs, OverlayArgs};
+use super::common::{OpenArgs, OverlayArgs, SectorArgs};
 use super::mount::{FuseArgs, Serving};
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
@@ -20,6 +20,8 @@ pub(crate) struct Args {
     open: OpenArgs,
     #[command(flatten)]
     overlay: OverlayArgs,
+    #[command(flatten)]
+    sectors: SectorArgs,
     /// Write one JSON object, with `device` and `way`, instead of the path alone.
     #[arg(long)]
     json: bool,
@@ -52,7 +54,8 @@ impl Args {
         };
         let shown = |ready: &Ready| show(&name, self.json, ready).map_err(io::Error::other);
         self.fuse
-            .serve_image(serving, shown, |source, name, options, ready| {
+            .serve_image(serving, shown, |source, name, mut options, ready| {
+                options.sector_bytes = self.sectors.bytes();
                 attach::serve(source, name, options, ready)
             })
     }

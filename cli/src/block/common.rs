@@ -194,6 +194,29 @@ impl OpenArgs {
     }
 }
 
+/// The sectors of a disk that is served.
+#[derive(clap::Args, Clone, Copy)]
+pub(crate) struct SectorArgs {
+    /// Logical sector of the disk: 512, or 4KiB for a disk that takes no smaller requests (4Kn)
+    #[arg(long, value_name = "SIZE", value_parser = parse_sector, default_value = "512")]
+    sector_size: u32,
+}
+
+impl SectorArgs {
+    /// Their size.
+    pub(crate) fn bytes(self) -> u32 {
+        self.sector_size
+    }
+}
+
+fn parse_sector(text: &str) -> Result<u32, String> {
+    match quantity::size(text)? {
+        512 => Ok(512),
+        4096 => Ok(4096),
+        _ => Err("must be 512 or 4KiB".into()),
+    }
+}
+
 /// The destination of writes.
 #[derive(clap::Args, Clone)]
 pub(crate) struct OverlayArgs {

@@ -7,7 +7,7 @@
 //! command with status 0 after the replies in flight, with the Unix socket removed. This takes at
 //! most a second, or ten where writes have to be kept; every acknowledged write is durable then.
 
-use super::common::{OpenArgs, OverlayArgs, status};
+use super::common::{OpenArgs, OverlayArgs, SectorArgs, status};
 use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
@@ -48,6 +48,8 @@ pub(crate) struct Args {
     /// Queues of that disk, each with a thread; 1 to 32
     #[arg(long, value_name = "N", default_value_t = 1, requires = "vhost_user")]
     queues: u16,
+    #[command(flatten)]
+    sectors: SectorArgs,
     /// The name that clients ask for; they may also ask for none.
     #[arg(long, value_name = "EXPORT", default_value = "")]
     name: String,
@@ -102,7 +104,8 @@ impl Args {
         let signals = Watch::begin().context("cannot watch for signals")?;
         let source = Arc::clone(&opened.source);
         let serial = subtitle(&name(&self.open.image), false);
-        let server = vhost_user::Server::bind(source, socket, self.queues, &serial)?;
+        let sector_bytes = self.sectors.bytes();
+        let server = vhost_user::Server::bind(source, socket, self.queues, &serial, sector_bytes)?;
         let stopper = server.stopper();
         let bound = format!("vhost-user:{}", socket.display());
         let status = status(opened, &name(&self.open.image), "serve", &[bound]);
@@ -126,6 +129,11 @@ impl Args {
             description: subtitle(&name(&self.open.image), source.writes().is_some()),
             clients_max: self.clients,
             bitmap: self.bitmap.clone(),
+            // Clients of NBD may ask for any bytes of a disk with usual sectors.
+            block_bytes: match self.sectors.bytes() {
+                512 => 1,
+                large => large,
+            },
             tls,
             ..Options::for_source(&*source)
         };

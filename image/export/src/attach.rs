@@ -31,7 +31,8 @@ pub fn serve(
     match ublk::available() {
         // ublk queues answer reads only.
         Ok(()) if source.writes().is_none() => {
-            ublk::serve(source, image, options.read_ahead_bytes, ready)
+            let (read_ahead_bytes, sector_bytes) = (options.read_ahead_bytes, options.sector_bytes);
+            ublk::serve(source, image, read_ahead_bytes, sector_bytes, ready)
         }
         other => {
             if let Err(reason) = other {

@@ -103,6 +103,8 @@ pub struct FuseOptions {
     /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device,
     /// which would otherwise cut the last sector off. A power of two.
     pub pad_to_bytes: u64,
+    /// Logical sector of a block device that is made of it: 512 or 4,096 bytes.
+    pub sector_bytes: u32,
     /// A [keeper](crate::keeper) for the mount of an image that takes no writes.
     pub keeping: Keeping,
 }
@@ -133,6 +135,7 @@ impl Default for FuseOptions {
             check_permissions: true,
             drop_behind: false,
             pad_to_bytes: 1,
+            sector_bytes: 512,
             keeping: Keeping::No,
         }
     }

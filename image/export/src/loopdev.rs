@@ -36,7 +36,8 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Connects a free loop device to `file`, read-only unless `writable`. With `direct_io` its
+    /// Connects a free loop device to `file`, with logical sectors of `sector_bytes`, read-only
+    /// unless `writable`. With `direct_io` its
     /// requests reach the file's server unchanged, and no second page cache holds the same bytes:
     /// best for a device that is read in large pieces. Without it, the file's read-ahead serves the
     /// small scattered reads of a file system several times faster.
@@ -48,6 +49,7 @@ impl LoopDevice {
         lifetime: Lifetime,
         direct_io: bool,
         writable: bool,
+        sector_bytes: u32,
     ) -> io::Result<Self> {
         let read_write = OFlags::RDWR | OFlags::CLOEXEC;
         let control = rustix::fs::open("/dev/loop-control", read_write, Mode::empty())?;
@@ -67,7 +69,7 @@ impl LoopDevice {
             let device = rustix::fs::open(path(number), access | OFlags::CLOEXEC, Mode::empty())?;
             match loop_control::configure(
                 &device,
-                loop_control::LoopConfig::new(fd, SECTOR_BYTES, flags),
+                loop_control::LoopConfig::new(fd, sector_bytes, flags),
             ) {
                 Ok(()) => {
                     // A separate step: for a file that does not support it, the device still works,
@@ -144,7 +146,7 @@ pub(crate) fn clear(number: u32) -> io::Result<()> {
 
 /// Attempts to get an unused device while other processes do the same.
 pub(crate) const ATTEMPTS_MAX: usize = 64;
-/// The logical sector: file systems with small blocks (ext4 1 KiB, vfat 512) refuse a larger one.
+/// The usual logical sector: file systems with small blocks (ext4 1 KiB, vfat 512) refuse a larger one.
 pub(crate) const SECTOR_BYTES: u32 = 512;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;

@@ -104,6 +104,11 @@ const REFUSALS: &[(&str, &str, &str)] = &[
         "made.img --nbd unix:x.sock --metrics tcp:example.org:1",
         "tcp:ADDRESS:PORT",
     ),
+    (
+        "block serve",
+        "made.img --nbd unix:x.sock --sector-size 1KiB",
+        "512 or 4KiB",
+    ),
     ("block memory", "made.img", "--socket"),
     (
         "block memory",

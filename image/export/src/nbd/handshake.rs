@@ -8,7 +8,7 @@
 //! Source: the NBD protocol document, "Handshake", "Option types", "Option reply types".
 
 use super::wire::{
-    self, Fields, Headers, OPTION_BYTES, handshake_flag, info, option, reply, transmission_flag,
+    self, Fields, Headers, OPTION_BYTES, handshake_flag, info, option, reply, transmission_flags,
 };
 use sidecore_bare::width::ToUsize;
 
@@ -23,6 +23,8 @@ pub struct Export {
     pub size_bytes: u64,
     /// The preferred request size: a power of two, at least 512.
     pub preferred_bytes: u32,
+    /// Requests are of whole blocks of this size; 1, or a power of two from 512.
+    pub block_bytes: u32,
     /// True if it takes writes.
     pub writable: bool,
     /// The context `qemu:dirty-bitmap:NAME`, if there is a bitmap.
@@ -49,6 +51,7 @@ impl Export {
             preferred_bytes: preferred_bytes
                 .clamp(512, REQUEST_LEN_MAX)
                 .next_power_of_two(),
+            block_bytes: 1,
             writable: false,
             bitmap: None,
         }
@@ -66,6 +69,14 @@ impl Export {
     pub fn taking_writes(mut self, grain_bytes: u32) -> Self {
         self.writable = true;
         self.preferred_bytes = grain_bytes.clamp(512, REQUEST_LEN_MAX);
+        self
+    }
+
+    /// The same export, whose requests must be of whole blocks of `block_bytes`.
+    #[must_use]
+    pub(crate) fn in_blocks_of(mut self, block_bytes: u32) -> Self {
+        self.block_bytes = block_bytes;
+        self.preferred_bytes = self.preferred_bytes.max(block_bytes);
         self
     }
 
@@ -134,6 +145,8 @@ pub struct Handshake {
     phase: Phase,
     headers: Headers,
     no_zeroes: bool,
+    /// The client has asked for the block sizes, and keeps to them.
+    knows_blocks: bool,
     /// The metadata contexts that were selected, and the export's name for which they were.
     contexts_for: Option<(String, Contexts)>,
     options: u32,
@@ -166,6 +179,7 @@ impl Handshake {
             phase: Phase::ClientFlags,
             headers: Headers::Simple,
             no_zeroes: false,
+            knows_blocks: false,
             contexts_for: None,
             options: 0,
             skip_bytes: 0,
@@ -276,7 +290,7 @@ impl Handshake {
                 self.used(used)
             }
             option::INFO | option::GO => {
-                let found = describe(export, option, data, self.headers.has_chunks(), out);
+                let found = self.describe(export, option, data, out);
                 match found {
                     Some(name) if option == option::GO => Step::Begin(used, self.terms(name)),
                     _ => self.used(used),
@@ -367,6 +381,10 @@ impl Handshake {
         let Some(name) = wire::text(data).filter(|name| export.has_name(name)) else {
             return Step::Close(Ending::NoSuchExport);
         };
+        if export.block_bytes > 1 && !self.knows_blocks {
+            // This option has no error reply, and no place for the block sizes.
+            return Step::Close(Ending::Violation("it has not asked for the block sizes"));
+        }
         out.extend_from_slice(&export.size_bytes.to_be_bytes());
         let flags = transmission_flags(self.headers.has_chunks(), export.writable);
         out.extend_from_slice(&flags.to_be_bytes());
@@ -374,6 +392,55 @@ impl Handshake {
             out.extend_from_slice(&[0; 124]);
         }
         Step::Begin(used, self.terms(name))
+    }
+
+    /// Replies to `INFO` or `GO`; returns the requested name if it is ours.
+    fn describe<'d>(
+        &mut self,
+        export: &Export,
+        option: u32,
+        data: &'d [u8],
+        out: &mut Vec<u8>,
+    ) -> Option<&'d str> {
+        let Some((name, asked)) = info_request(data) else {
+            let why = "malformed information request";
+            put_error(out, option, reply::ERR_INVALID, why);
+            return None;
+        };
+        if !export.has_name(name) {
+            put_error(out, option, reply::ERR_UNKNOWN, "no such export");
+            return None;
+        }
+        self.knows_blocks |= asked.wants(info::BLOCK_SIZE);
+        let kind = info::EXPORT.to_be_bytes();
+        let size = export.size_bytes.to_be_bytes();
+        let flags = transmission_flags(self.headers.has_chunks(), export.writable).to_be_bytes();
+        put_reply(out, option, reply::INFO, &[&kind, &size, &flags]);
+        if asked.wants(info::NAME) {
+            let kind = info::NAME.to_be_bytes();
+            put_reply(out, option, reply::INFO, &[&kind, export.name.as_bytes()]);
+        }
+        if asked.wants(info::DESCRIPTION) {
+            let parts = [
+                &info::DESCRIPTION.to_be_bytes()[..],
+                export.description.as_bytes(),
+            ];
+            put_reply(out, option, reply::INFO, &parts);
+        }
+        // The sizes are sent even unasked: a client may ignore them, and is faster with them.
+        let kind = info::BLOCK_SIZE.to_be_bytes();
+        let sizes = [export.block_bytes, export.preferred_bytes, REQUEST_LEN_MAX];
+        let [least, best, most] = sizes.map(|size: u32| size.to_be_bytes());
+        put_reply(out, option, reply::INFO, &[&kind, &least, &best, &most]);
+        if option == option::GO && export.block_bytes > 1 && !self.knows_blocks {
+            // "A server sending [it] SHOULD ensure it first sends an NBD_INFO_BLOCK_SIZE
+            // information reply".
+            let why = "this export has blocks; ask for their size";
+            put_error(out, option, reply::ERR_BLOCK_SIZE_REQD, why);
+            return None;
+        }
+        put_reply(out, option, reply::ACK, &[]);
+        Some(name)
     }
 
     fn meta_context(&mut self, export: &Export, option: u32, data: &[u8], out: &mut Vec<u8>) {
@@ -424,30 +491,6 @@ impl Default for Handshake {
     }
 }
 
-/// The flags that every client gets.
-#[must_use]
-pub(crate) fn transmission_flags(structured: bool, writable: bool) -> u16 {
-    // "NBD_FLAG_CAN_MULTI_CONN: ... a flush on one connection is effective on all": there is one
-    // device behind them all, which caches no writes.
-    let mut flags = transmission_flag::HAS_FLAGS
-        | transmission_flag::CAN_MULTI_CONN
-        | transmission_flag::SEND_CACHE;
-    flags |= match writable {
-        false => transmission_flag::READ_ONLY,
-        true => {
-            transmission_flag::SEND_FLUSH
-                | transmission_flag::SEND_FUA
-                | transmission_flag::SEND_TRIM
-                | transmission_flag::SEND_WRITE_ZEROES
-        }
-    };
-    if structured {
-        // "MUST leave this flag clear if structured replies have not been negotiated".
-        flags |= transmission_flag::SEND_DF;
-    }
-    flags
-}
-
 fn list(export: &Export, data: &[u8], out: &mut Vec<u8>) {
     if !data.is_empty() {
         let why = "this option takes no data";
@@ -461,53 +504,6 @@ fn list(export: &Export, data: &[u8], out: &mut Vec<u8>) {
     ];
     put_reply(out, option::LIST, reply::SERVER, &parts);
     put_reply(out, option::LIST, reply::ACK, &[]);
-}
-
-/// Replies to `INFO` or `GO`; returns the requested name if it is ours.
-fn describe<'d>(
-    export: &Export,
-    option: u32,
-    data: &'d [u8],
-    structured: bool,
-    out: &mut Vec<u8>,
-) -> Option<&'d str> {
-    let Some((name, asked)) = info_request(data) else {
-        put_error(
-            out,
-            option,
-            reply::ERR_INVALID,
-            "malformed information request",
-        );
-        return None;
-    };
-    if !export.has_name(name) {
-        put_error(out, option, reply::ERR_UNKNOWN, "no such export");
-        return None;
-    }
-    let kind = info::EXPORT.to_be_bytes();
-    let size = export.size_bytes.to_be_bytes();
-    let flags = transmission_flags(structured, export.writable).to_be_bytes();
-    put_reply(out, option, reply::INFO, &[&kind, &size, &flags]);
-    if asked.wants(info::NAME) {
-        let kind = info::NAME.to_be_bytes();
-        put_reply(out, option, reply::INFO, &[&kind, export.name.as_bytes()]);
-    }
-    if asked.wants(info::DESCRIPTION) {
-        let kind = info::DESCRIPTION.to_be_bytes();
-        put_reply(
-            out,
-            option,
-            reply::INFO,
-            &[&kind, export.description.as_bytes()],
-        );
-    }
-    // The sizes are sent even unasked: a client may ignore them, and is faster with them.
-    let kind = info::BLOCK_SIZE.to_be_bytes();
-    let [least, best, most] =
-        [1, export.preferred_bytes, REQUEST_LEN_MAX].map(|size: u32| size.to_be_bytes());
-    put_reply(out, option, reply::INFO, &[&kind, &least, &best, &most]);
-    put_reply(out, option, reply::ACK, &[]);
-    Some(name)
 }
 
 /// The kinds of information that a client requested, as a set.

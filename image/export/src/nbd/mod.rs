@@ -111,6 +111,17 @@ pub enum NbdError {
         /// Why not.
         reason: String,
     },
+    /// A device that ends within a block.
+    #[error(
+        "the device has {size_bytes} bytes, which are not whole sectors of {block_bytes}; make it \
+         larger with --overlay and --size"
+    )]
+    Blocks {
+        /// The device's size.
+        size_bytes: u64,
+        /// A block's size.
+        block_bytes: u32,
+    },
     /// A live server has the socket.
     #[error(
         "a server is already listening at {}; stop it, or serve at another path", .path.display()

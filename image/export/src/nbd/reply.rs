@@ -72,8 +72,13 @@ pub fn reply(
             len,
             one,
             contexts,
+            block_bytes,
             ..
-        } => status(source, to, Range::new(offset, len), one, contexts, sink)?,
+        } => {
+            let least = u64::from(block_bytes).max(SECTOR_BYTES);
+            let range = Range::new(offset, len);
+            status(source, to, range, one, (contexts, least), sink)?;
+        }
         Command::Cache { offset, len, .. } => {
             cache(source, to, Range::new(offset, len.into()), sink)?;
         }
@@ -337,19 +342,19 @@ fn cache(
     done(to, sink)
 }
 
-/// Sends the extents of each selected context, a chunk each.
+/// Sends the extents of each selected context, a chunk each, in multiples of `least` bytes.
 fn status(
     source: &dyn BlockSource,
     to: To,
     range: Range,
     one: bool,
-    contexts: Contexts,
+    (contexts, least): (Contexts, u64),
     sink: &mut dyn Sink,
 ) -> Result<(), Disconnected> {
     if contexts.allocation {
         let flags = if contexts.bitmap { 0 } else { chunk::DONE };
         let allocation = |offset| {
-            let (end, zero) = sector_extent(source, offset);
+            let (end, zero) = sector_extent(source, offset, least);
             // A range of zeros is not stored at all.
             (end, if zero { state::HOLE | state::ZERO } else { 0 })
         };
@@ -436,21 +441,21 @@ fn extents(
     sink.send(&head, &[&payload], false)
 }
 
-/// The extent at `offset`, with its end on a multiple of 512 bytes: "SHOULD use descriptor lengths
-/// that are an integer multiple of 512 bytes where possible". Zeros shrink and data grows, which is
-/// always correct.
-fn sector_extent(source: &dyn BlockSource, offset: u64) -> (u64, bool) {
+/// The extent at `offset`, with its end on a multiple of `least`, which is 512 bytes or a block:
+/// "SHOULD use descriptor lengths that are an integer multiple of 512 bytes where possible". Zeros
+/// shrink and data grows, which is always correct.
+fn sector_extent(source: &dyn BlockSource, offset: u64, least: u64) -> (u64, bool) {
     let size_bytes = source.size_bytes();
     let extent = source.extent(offset);
     let end = offset.saturating_add(extent.len.max(1)).min(size_bytes);
-    let down = end - end % SECTOR_BYTES;
+    let down = end - end % least;
     if extent.zero && end == size_bytes {
         return (end, true);
     }
     if extent.zero && down > offset {
         return (down, true);
     }
-    (end.next_multiple_of(SECTOR_BYTES).min(size_bytes), false)
+    (end.next_multiple_of(least).min(size_bytes), false)
 }
 
 fn done(to: To, sink: &mut dyn Sink) -> Result<(), Disconnected> {

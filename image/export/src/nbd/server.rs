@@ -54,6 +54,9 @@ pub struct Options {
     /// Name of the bitmap of what was written since the device's checkpoint, for clients that make
     /// incremental backups (`qemu:dirty-bitmap:NAME`).
     pub bitmap: Option<String>,
+    /// Requests are of whole blocks of this size, and others are refused: 1, or 4096 for a disk
+    /// whose sectors have that size. Clients that do not ask for block sizes are refused then.
+    pub block_bytes: u32,
     /// TLS; with it, clients without TLS are refused.
     pub tls: Option<Tls>,
 }
@@ -71,6 +74,7 @@ impl Default for Options {
             stop_max: Duration::from_secs(7),
             send_buffer_bytes: SEND_BUFFER_BYTES,
             bitmap: None,
+            block_bytes: 1,
             tls: None,
         }
     }
@@ -146,6 +150,7 @@ impl Server {
     ///
     /// # Errors
     /// [`NbdError`] when an address is taken or not usable; then it listens at none.
+    /// [`NbdError::Blocks`].
     pub fn bind(
         source: Arc<dyn BlockSource>,
         addresses: &[Address],
@@ -165,6 +170,13 @@ impl Server {
         passed: Vec<OwnedFd>,
         options: Options,
     ) -> Result<Self, NbdError> {
+        let (size_bytes, block_bytes) = (source.size_bytes(), options.block_bytes.max(1));
+        if !size_bytes.is_multiple_of(block_bytes.into()) {
+            return Err(NbdError::Blocks {
+                size_bytes,
+                block_bytes,
+            });
+        }
         let bound = addresses.iter().map(Listener::bind);
         let listeners = bound
             .chain(passed.into_iter().map(Listener::take))
@@ -185,7 +197,8 @@ impl Server {
         let export = match source.writes() {
             Some(writes) => export.taking_writes(writes.grain_bytes()),
             None => export,
-        };
+        }
+        .in_blocks_of(block_bytes);
         let clients_max = options.clients_max.max(1);
         let limits = AdmissionLimits {
             waiting_max: clients_max,
@@ -388,7 +401,8 @@ impl Shared {
                     input.drain(..used);
                     let whole_max = self.source.read_with_max_bytes();
                     let session = Session::new(terms, self.export.size_bytes, whole_max)
-                        .taking_writes(self.export.writable);
+                        .taking_writes(self.export.writable)
+                        .in_blocks_of(self.export.block_bytes);
                     return Some((socket, session, input));
                 }
                 Step::StartTls(used) => {

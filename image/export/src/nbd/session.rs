@@ -40,6 +40,8 @@ pub enum Command {
         one: bool,
         /// The contexts to report, at least one.
         contexts: Contexts,
+        /// Extents end at multiples of this.
+        block_bytes: u32,
     },
     /// Read these bytes into the cache.
     Cache {
@@ -154,6 +156,8 @@ pub struct Session {
     /// The largest read that is sent as one content chunk.
     whole_max: u32,
     writable: bool,
+    /// Requests are of whole blocks of this size.
+    block_bytes: u32,
     skip_bytes: u64,
 }
 
@@ -167,6 +171,7 @@ impl Session {
             size_bytes,
             whole_max: u32::try_from(whole_max).unwrap_or(u32::MAX),
             writable: false,
+            block_bytes: 1,
             skip_bytes: 0,
         }
     }
@@ -176,6 +181,25 @@ impl Session {
     pub fn taking_writes(mut self, writable: bool) -> Self {
         self.writable = writable;
         self
+    }
+
+    /// The same session, whose requests must be of whole blocks of `block_bytes`, a power of two.
+    #[must_use]
+    pub(crate) fn in_blocks_of(mut self, block_bytes: u32) -> Self {
+        self.block_bytes = block_bytes;
+        self
+    }
+
+    /// True if a request lies inside the device.
+    fn is_inside(&self, request: &Request) -> bool {
+        let end = request.offset.checked_add(request.len);
+        end.is_some_and(|end| end <= self.size_bytes)
+    }
+
+    /// True if a request begins and ends with a block: "The minimum block size represents the
+    /// smallest addressable length and alignment within the export".
+    fn is_whole(&self, request: &Request) -> bool {
+        (request.offset | request.len).is_multiple_of(self.block_bytes.into())
     }
 
     /// Terms settled by the handshake.
@@ -279,11 +303,11 @@ impl Session {
             // Servers SHOULD reply to clients doing so anyway with EINVAL."
             return refuse(errno::EINVAL, "no metadata context was selected");
         }
-        let in_range = offset
-            .checked_add(len)
-            .is_some_and(|end| end <= self.size_bytes);
-        if !in_range {
+        if !self.is_inside(request) {
             return refuse(errno::EINVAL, "the request ends past the device");
+        }
+        if !self.is_whole(request) {
+            return refuse(errno::EINVAL, NOT_WHOLE);
         }
         match command {
             // Only transferred or prefetched bytes count against the limit; a status costs the same
@@ -295,6 +319,7 @@ impl Session {
                 len,
                 one: flags & command_flag::REQ_ONE != 0,
                 contexts: self.terms.contexts,
+                block_bytes: self.block_bytes,
             },
             _ => self.transfer(request),
         }
@@ -355,10 +380,8 @@ impl Session {
         if flags & !allowed != 0 {
             return refuse(errno::EINVAL, "a command flag that was not offered");
         }
-        let in_range = offset
-            .checked_add(len)
-            .is_some_and(|end| end <= self.size_bytes);
-        if !in_range && command != command::FLUSH {
+        let has_range = command != command::FLUSH;
+        if has_range && !self.is_inside(request) {
             // "The server SHOULD return ENOSPC if it receives a write request including one or more
             // sectors beyond the size of the device."
             let error = match command {
@@ -366,6 +389,9 @@ impl Session {
                 _ => errno::ENOSPC,
             };
             return refuse(error, "the request ends past the device");
+        }
+        if has_range && !self.is_whole(request) {
+            return refuse(errno::EINVAL, NOT_WHOLE);
         }
         let durable = flags & command_flag::FUA != 0;
         match command {
@@ -401,6 +427,9 @@ impl Session {
 fn read_only(request: &Request) -> Command {
     refusal(request, errno::EPERM, "the export is read-only")
 }
+
+/// The reason that a client gets for a part of a block.
+const NOT_WHOLE: &str = "the request is not of whole blocks";
 
 fn refusal(request: &Request, error: u32, why: &'static str) -> Command {
     Command::Refuse(Refusal {

@@ -75,6 +75,30 @@ pub(crate) mod transmission_flag {
     pub(crate) const SEND_CACHE: u16 = 1 << 10;
 }
 
+/// The flags that every client gets.
+#[must_use]
+pub(super) fn transmission_flags(structured: bool, writable: bool) -> u16 {
+    // "NBD_FLAG_CAN_MULTI_CONN: ... a flush on one connection is effective on all": there is one
+    // device behind them all, which caches no writes.
+    let mut flags = transmission_flag::HAS_FLAGS
+        | transmission_flag::CAN_MULTI_CONN
+        | transmission_flag::SEND_CACHE;
+    flags |= match writable {
+        false => transmission_flag::READ_ONLY,
+        true => {
+            transmission_flag::SEND_FLUSH
+                | transmission_flag::SEND_FUA
+                | transmission_flag::SEND_TRIM
+                | transmission_flag::SEND_WRITE_ZEROES
+        }
+    };
+    if structured {
+        // "MUST leave this flag clear if structured replies have not been negotiated".
+        flags |= transmission_flag::SEND_DF;
+    }
+    flags
+}
+
 /// "Option types".
 pub mod option {
     /// Choose an export and begin; the protocol has no error reply.
@@ -117,6 +141,8 @@ pub mod reply {
     pub(crate) const ERR_INVALID: u32 = (1 << 31) + 3;
     /// There is no such export.
     pub(crate) const ERR_UNKNOWN: u32 = (1 << 31) + 6;
+    /// The client has not asked for the block sizes, and they are not the usual ones.
+    pub(crate) const ERR_BLOCK_SIZE_REQD: u32 = (1 << 31) + 8;
     /// The option's data is too long.
     pub(crate) const ERR_TOO_BIG: u32 = (1 << 31) + 9;
     /// Extended headers take the option's place.

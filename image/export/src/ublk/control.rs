@@ -118,9 +118,9 @@ impl UblkStopper {
 /// Makes a read-only block device of `source`. Returns once `/dev/ublkbN` can be read; the requests
 /// are answered by threads of this process until the returned server is dropped or stopped.
 ///
-/// The logical block is 512 bytes whatever the size, since file systems with small blocks (iso9660:
-/// 2,048 bytes) cannot be mounted from larger ones; the physical block is 4,096 and the preferred
-/// request that of the source.
+/// The logical block is 512 bytes by default whatever the size, since file systems with small
+/// blocks (iso9660: 2,048 bytes) cannot be mounted from larger ones; the physical block is 4,096
+/// and the preferred request that of the source.
 ///
 /// # Errors
 /// [`Error::Unavailable`], [`Error::Empty`], [`Error::Driver`], [`Error::Timeout`].
@@ -152,7 +152,8 @@ pub(crate) fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<U
             IMAGE_KEY: options.image.display().to_string(),
             IDENTITY_KEY: options.identity,
         });
-        let result = serve(&ctrl, &for_thread, started, Some(described));
+        let sector_bytes = options.sector_bytes;
+        let result = serve(&ctrl, &for_thread, started, Some(described), sector_bytes);
         // Dropping the control would remove the device too, but wait until it is unmounted
         // everywhere.
         let _ = remove(&ctrl);
@@ -208,7 +209,6 @@ pub(crate) fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkS
         return Err(Error::NoSuchDevice { dev_id });
     }
     let info = await_quiesced(dev_id)?;
-    let source_sectors = sectors(source.size_bytes());
     let source = SourceHandle(source);
     let for_thread = source.clone();
     let mut server = spawn(source, move |started| {
@@ -228,6 +228,9 @@ pub(crate) fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkS
         };
         ctrl.get_params(&mut params)
             .map_err(|error| driver_error(dev_id, "ask for its size", &error))?;
+        // The device keeps its logical sectors, too.
+        let sector_bytes = 1_u32 << params.basic.logical_bs_shift.clamp(9, PAGE_SHIFT);
+        let source_sectors = sectors(for_thread.0.size_bytes(), sector_bytes);
         // Programs still have the device open: another size would be another disk under them.
         if params.basic.dev_sectors != source_sectors {
             return Err(Error::OtherSize {
@@ -238,7 +241,7 @@ pub(crate) fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkS
         }
         ctrl.start_user_recover()
             .map_err(|error| driver_error(dev_id, "begin its recovery", &error))?;
-        let result = serve(&ctrl, &for_thread, started, None);
+        let result = serve(&ctrl, &for_thread, started, None, sector_bytes);
         if result.is_ok() {
             // This control did not add the device, so it does not remove it by itself. After a
             // failed recovery the device stays quiesced for another attempt.
@@ -410,10 +413,11 @@ fn serve(
     source: &SourceHandle,
     started: Started,
     described: Option<serde_json::Value>,
+    sector_bytes: u32,
 ) -> Result<(), Error> {
     let dev_id = ctrl.dev_info().dev_id;
     let set_up = |dev: &mut UblkDev| {
-        describe_device(dev, &*source.0);
+        describe_device(dev, &*source.0, sector_bytes);
         if let Some(described) = &described {
             dev.set_target_json(described.clone());
         }
@@ -438,8 +442,8 @@ fn serve(
 }
 
 /// Sets the device's parameters in the driver.
-fn describe_device(dev: &mut UblkDev, source: &dyn BlockSource) {
-    let size_sectors = sectors(source.size_bytes());
+fn describe_device(dev: &mut UblkDev, source: &dyn BlockSource, sector_bytes: u32) {
+    let size_sectors = sectors(source.size_bytes(), sector_bytes);
     // At most one request, at least a page: the driver refuses others.
     let preferred_shift = source
         .preferred_bytes()
@@ -450,7 +454,7 @@ fn describe_device(dev: &mut UblkDev, source: &dyn BlockSource) {
         types: sys::UBLK_PARAM_TYPE_BASIC,
         basic: sys::ublk_param_basic {
             attrs: sys::UBLK_ATTR_READ_ONLY,
-            logical_bs_shift: super::SECTOR_BYTES.ilog2() as u8,
+            logical_bs_shift: sector_bytes.ilog2() as u8,
             physical_bs_shift: PAGE_SHIFT,
             io_min_shift: PAGE_SHIFT,
             io_opt_shift: preferred_shift,

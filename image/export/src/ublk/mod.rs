@@ -53,6 +53,8 @@ pub(crate) struct Options {
     /// The kernel's read-ahead of a sequential reader through the page cache, in KiB; 0
     /// turns it off.
     pub(crate) read_ahead_kib: u32,
+    /// The logical sector: 512 or 4,096 bytes.
+    pub(crate) sector_bytes: u32,
     /// Absolute path of the image, as [`attached`] reports it.
     pub(crate) image: PathBuf,
     /// Its contents, as their source identifies them.
@@ -67,6 +69,7 @@ impl Default for Options {
             depth: 64,
             dev_id: None,
             read_ahead_kib: 512,
+            sector_bytes: 512,
             image: PathBuf::new(),
             identity: None,
         }
@@ -130,9 +133,11 @@ pub(crate) fn dev_id_of(path: &Path) -> Option<u32> {
     path.to_str()?.strip_prefix("/dev/ublkb")?.parse().ok()
 }
 
-/// Sectors of a device that serves `size_bytes`: the last one is padded with zeros.
-fn sectors(size_bytes: u64) -> u64 {
-    size_bytes.div_ceil(SECTOR_BYTES)
+/// Sectors, in the driver's unit, of a device that serves `size_bytes` in logical sectors of
+/// `sector_bytes`: the last one is padded with zeros.
+fn sectors(size_bytes: u64, sector_bytes: u32) -> u64 {
+    let sector_bytes = u64::from(sector_bytes);
+    size_bytes.div_ceil(sector_bytes) * (sector_bytes / SECTOR_BYTES)
 }
 
 /// Features that this module relies on, by the names of the kernel's header.
@@ -195,10 +200,12 @@ mod tests {
 
     #[test]
     fn the_last_sector_is_filled_up() {
-        assert_eq!(sectors(1), 1);
-        assert_eq!(sectors(512), 1);
-        assert_eq!(sectors(513), 2);
-        assert_eq!(sectors(1 << 40), 1 << 31);
+        assert_eq!(sectors(1, 512), 1);
+        assert_eq!(sectors(512, 512), 1);
+        assert_eq!(sectors(513, 512), 2);
+        assert_eq!(sectors(1 << 40, 512), 1 << 31);
+        assert_eq!(sectors(1, 4096), 8);
+        assert_eq!(sectors(4097, 4096), 16);
     }
 
     #[test]

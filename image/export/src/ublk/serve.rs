@@ -21,7 +21,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Serves `source`, the contents of `image`, as `/dev/ublkbN` until it is detached. `ready` is
+/// Serves `source`, the contents of `image`, as `/dev/ublkbN` with logical sectors of
+/// `sector_bytes` until it is detached. `ready` is
 /// called once the device can be read; if it fails (the caller has stopped waiting), the device is
 /// removed again.
 ///
@@ -31,6 +32,7 @@ pub(crate) fn serve(
     source: Arc<dyn BlockSource>,
     image: &Path,
     read_ahead_bytes: u32,
+    sector_bytes: u32,
     ready: impl FnOnce(&Ready) -> io::Result<()>,
 ) -> Result<(), ExportError> {
     let failed = |error| ExportError::os("cannot listen for signals", error);
@@ -43,6 +45,7 @@ pub(crate) fn serve(
     let claim = states.claim(&record)?;
     let options = Options {
         read_ahead_kib: read_ahead_bytes / 1024,
+        sector_bytes,
         image,
         identity: source.identity(),
         ..Options::default()

@@ -57,6 +57,17 @@ pub enum VhostUserError {
     /// No sectors.
     #[error("the image has no sectors")]
     Empty,
+    /// A device that ends within a sector of 4 KiB.
+    #[error(
+        "the device has {size_bytes} bytes, which are not whole sectors of {sector_bytes}; make it \
+         larger with --overlay and --size"
+    )]
+    Sectors {
+        /// The device's size.
+        size_bytes: u64,
+        /// A sector's size.
+        sector_bytes: u32,
+    },
     /// The socket.
     #[error("cannot listen at {path}: {source}")]
     Socket {
@@ -103,7 +114,7 @@ impl Stopper {
 
 impl Server {
     /// Listens at a socket, which this user alone may open. A client finds a disk with `queues`
-    /// queues that takes writes if the source does.
+    /// queues that takes writes if the source does. Its sectors have 512 bytes, or 4,096 (4Kn).
     ///
     /// # Errors
     /// [`VhostUserError`]; the socket of a process that lives is not taken.
@@ -112,11 +123,20 @@ impl Server {
         path: &Path,
         queues: u16,
         serial: &str,
+        sector_bytes: u32,
     ) -> Result<Self, VhostUserError> {
         if queues == 0 || queues > QUEUES_MAX {
             return Err(VhostUserError::Queues(queues));
         }
-        let disk = Disk::new(source, queues, serial).ok_or(VhostUserError::Empty)?;
+        let size_bytes = source.size_bytes();
+        if sector_bytes > 512 && !size_bytes.is_multiple_of(sector_bytes.into()) {
+            return Err(VhostUserError::Sectors {
+                size_bytes,
+                sector_bytes,
+            });
+        }
+        let disk = Disk::new(source, queues, serial, sector_bytes);
+        let disk = disk.ok_or(VhostUserError::Empty)?;
         let failed = |source| VhostUserError::Socket {
             path: path.to_owned(),
             source,

@@ -17,6 +17,8 @@ use vm_memory::GuestMemoryMmap;
 pub(super) struct Disk {
     source: Arc<dyn BlockSource>,
     size_bytes: u64,
+    /// Requests are of whole sectors of this size; the protocol counts in those of 512 bytes.
+    sector_bytes: u64,
     config: [u8; CONFIG_BYTES],
     serial: [u8; ID_BYTES],
 }
@@ -31,10 +33,16 @@ enum Fault {
 }
 
 impl Disk {
-    /// A disk of a source's sectors; `None` where it has none.
-    pub(super) fn new(source: Arc<dyn BlockSource>, queues: u16, serial: &str) -> Option<Self> {
+    /// A disk of a source's sectors, of 512 or 4,096 bytes; `None` where it has none.
+    pub(super) fn new(
+        source: Arc<dyn BlockSource>,
+        queues: u16,
+        serial: &str,
+        sector_bytes: u32,
+    ) -> Option<Self> {
         let size_bytes = source.size_bytes();
         // Without the part of a sector at the end: it could not be written.
+        let size_bytes = size_bytes - size_bytes % u64::from(sector_bytes.max(512));
         let sectors = size_bytes / SECTOR_BYTES;
         if sectors == 0 {
             return None;
@@ -43,14 +51,16 @@ impl Disk {
         let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &sectors.to_le_bytes());
         put(12, &SEGMENTS_MAX.to_le_bytes());
-        put(20, &512_u32.to_le_bytes());
-        // Sectors of 512 bytes on blocks of 4 KiB (512e): a guest aligns its partitions and file
-        // systems by that, and a write of whole grains reads nothing first.
-        let sectors_in = |bytes: u32| (bytes / 512).max(SECTORS_IN_BLOCK);
+        put(20, &sector_bytes.to_le_bytes());
+        // Sectors of 512 bytes lie on blocks of 4 KiB (512e): a guest aligns its partitions and
+        // file systems by that, and a write of whole grains reads nothing first. Lengths here are
+        // in logical blocks.
+        let in_block = (BLOCK_BYTES / sector_bytes).max(1);
+        let sectors_in = |bytes: u32| (bytes / sector_bytes).max(in_block);
         let grain = source.writes().map_or(0, BlockWrites::grain_bytes);
         let least = u16::try_from(sectors_in(grain)).unwrap_or(u16::MAX);
         let best = sectors_in(source.preferred_bytes()).max(least.into());
-        put(24, &[SECTORS_IN_BLOCK.ilog2().to_le_bytes()[0]]);
+        put(24, &[in_block.ilog2().to_le_bytes()[0]]);
         put(26, &least.to_le_bytes());
         put(28, &best.to_le_bytes());
         put(34, &queues.to_le_bytes());
@@ -59,7 +69,8 @@ impl Disk {
                 put(at, &RANGE_SECTORS_MAX.to_le_bytes());
                 put(at + 4, &RANGES_MAX.to_le_bytes());
             }
-            put(44, &(writes.grain_bytes() / 512).max(1).to_le_bytes());
+            let aligned = writes.grain_bytes().max(sector_bytes) / 512;
+            put(44, &aligned.max(1).to_le_bytes());
             // Zeros may become holes.
             put(56, &[1]);
         }
@@ -72,7 +83,8 @@ impl Disk {
         }
         Some(Self {
             source,
-            size_bytes: sectors * SECTOR_BYTES,
+            size_bytes,
+            sector_bytes: sector_bytes.into(),
             config,
             serial: id,
         })
@@ -191,7 +203,8 @@ impl Disk {
     fn place(&self, sector: u64, bytes: u64) -> Result<u64, Fault> {
         let begin = sector.checked_mul(SECTOR_BYTES).ok_or(Fault::Io)?;
         let end = begin.checked_add(bytes).ok_or(Fault::Io)?;
-        match end <= self.size_bytes && bytes.is_multiple_of(SECTOR_BYTES) {
+        let is_whole = (begin | bytes).is_multiple_of(self.sector_bytes);
+        match end <= self.size_bytes && is_whole {
             true => Ok(begin),
             false => Err(Fault::Io),
         }
@@ -332,8 +345,8 @@ const EVENT_IDX: u32 = 29;
 const VERSION_1: u32 = 32;
 
 const SECTOR_BYTES: u64 = 512;
-/// Sectors of a block of 4 KiB, the smallest grain of an overlay.
-const SECTORS_IN_BLOCK: u32 = 8;
+/// A block of 4 KiB, the smallest grain of an overlay.
+const BLOCK_BYTES: u32 = 4096;
 const HEAD_BYTES: usize = 16;
 const ID_BYTES: usize = 20;
 const CONFIG_BYTES: usize = 60;

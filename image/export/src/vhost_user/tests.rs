@@ -29,12 +29,17 @@ struct Running {
 
 impl Running {
     fn new(writable: bool) -> Self {
+        Self::with_sectors(writable, 512)
+    }
+
+    fn with_sectors(writable: bool, sector_bytes: u32) -> Self {
         let bytes = (0..DISK_BYTES).map(|at| (at * 7 + at / 509) as u8);
         let disk = Disk::new(bytes.collect(), writable);
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let source = Arc::clone(&disk) as Arc<dyn BlockSource>;
-        let server = Server::bind(source, &socket, QUEUES as u16, "serial-1").unwrap();
+        let queues = QUEUES as u16;
+        let server = Server::bind(source, &socket, queues, "serial-1", sector_bytes).unwrap();
         Self {
             folder,
             disk,
@@ -474,7 +479,7 @@ fn a_socket_that_is_served_is_not_taken() {
     let running = Running::new(false);
     let source = Arc::clone(&running.disk) as Arc<dyn BlockSource>;
     let again =
-        |path: &std::path::Path, queues| Server::bind(Arc::clone(&source), path, queues, "");
+        |path: &std::path::Path, queues| Server::bind(Arc::clone(&source), path, queues, "", 512);
     assert!(again(&running.socket(), 1).is_err());
     let other = running.folder.path().join("other");
     assert!(again(&other, 0).is_err() && again(&other, 33).is_err());
@@ -517,7 +522,7 @@ fn a_guest_of_qemu_boots_from_it() {
     run("mkfs.ext4".as_ref(), &["-q", "-F", "-d", tree, raw]);
     let disk = Disk::new(std::fs::read(raw).unwrap(), true);
     let socket = folder.path().join("socket");
-    let server = Server::bind(Arc::clone(&disk) as _, &socket, 2, "guest").unwrap();
+    let server = Server::bind(Arc::clone(&disk) as _, &socket, 2, "guest", 512).unwrap();
     let stopper = server.stopper();
     let thread = std::thread::spawn(move || server.run().unwrap());
     let image = format!("{kernel}/vmlinuz");

@@ -69,8 +69,11 @@ impl Server {
             options.passthrough = false;
         }
         if !matches!(target, Target::File { .. } | Target::Tree { .. }) {
-            // A loop device consists of whole sectors.
-            options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
+            // A loop device consists of whole sectors; only one that is attached has large ones.
+            if !matches!(target, Target::Device) {
+                options.sector_bytes = loopdev::SECTOR_BYTES;
+            }
+            options.pad_to_bytes = options.sector_bytes.into();
         }
         let on_end = move || {
             let _ = events.send(Event::Released);
@@ -87,7 +90,8 @@ impl Server {
             _ => FuseServer::start(source, &options, place, on_end)?,
         };
         let kept = fuse.take_kept();
-        let put = away(|| self.put_in_place(&fuse, target, content, read_ahead_bytes));
+        let tuning = (read_ahead_bytes, options.sector_bytes);
+        let put = away(|| self.put_in_place(&fuse, target, content, tuning));
         let (place, way) = match put {
             Ok(put) => put,
             Err(error) => {
@@ -183,7 +187,7 @@ impl Server {
         fuse: &FuseServer,
         target: &Target,
         content: Option<FileSystem>,
-        read_ahead_bytes: u32,
+        (read_ahead_bytes, sector_bytes): (u32, u32),
     ) -> Result<(PathBuf, String), ExportError> {
         // The connection's number, with which another process can abort it.
         self.record.fuse = Some(fuse.device());
@@ -198,7 +202,7 @@ impl Server {
             (Target::File { dir }, _) => {
                 Ok((dir.join("image"), "the contents as one FUSE file".into()))
             }
-            _ => self.attach(fuse, read_ahead_bytes),
+            _ => self.attach(fuse, read_ahead_bytes, sector_bytes),
         }
     }
 
@@ -230,8 +234,10 @@ impl Server {
             }
             None => {
                 let writable = self.source.writes().is_some();
-                let device = LoopDevice::connect(&image, Lifetime::UntilUnused, writable, writable)
-                    .map_err(ExportError::Loop)?;
+                let (lifetime, sector_bytes) = (Lifetime::UntilUnused, loopdev::SECTOR_BYTES);
+                let device =
+                    LoopDevice::connect(&image, lifetime, writable, writable, sector_bytes)
+                        .map_err(ExportError::Loop)?;
                 self.record.loop_number = Some(device.number());
                 self.claim.write(&self.record)?;
                 let source = loopdev::path(device.number()).display().to_string();
@@ -316,13 +322,15 @@ impl Server {
         &mut self,
         fuse: &FuseServer,
         read_ahead_bytes: u32,
+        sector_bytes: u32,
     ) -> Result<(PathBuf, String), ExportError> {
         let image = fuse
             .open_image()
             .map_err(|e| ExportError::os("cannot open the FUSE file", e))?;
         let writable = self.source.writes().is_some();
         // Stays until it is cleared: no mount holds it, and programs come and go.
-        let device = LoopDevice::connect(&image, Lifetime::UntilCleared, true, writable)
+        let lifetime = Lifetime::UntilCleared;
+        let device = LoopDevice::connect(&image, lifetime, true, writable, sector_bytes)
             .map_err(ExportError::Loop)?;
         let path = loopdev::path(device.number());
         set_loop_read_ahead(device.number(), read_ahead_bytes);

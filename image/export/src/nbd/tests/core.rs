@@ -371,6 +371,72 @@ fn requests_are_judged_as_the_document_asks() {
     }
 }
 
+/// An export in blocks: a client that has not asked for them cannot begin, and parts of blocks are
+/// refused.
+#[test]
+fn an_export_in_blocks_takes_clients_that_ask_for_them() {
+    let export = export().taking_writes(4096).in_blocks_of(4096);
+    let asking = name_data("disk", &[0, 1, 0, 3]);
+    let mute = name_data("disk", &[0, 0]);
+    let step = |handshake: &mut Handshake, option, data: &[u8]| {
+        let mut out = Vec::new();
+        let step = handshake.step(&export, &option_bytes(option, data), &mut out);
+        (step, out)
+    };
+    let mut handshake = begun(3);
+    let (refused, out) = step(&mut handshake, option::GO, &mute);
+    assert_eq!(refused, Step::Used(16 + mute.len()));
+    let required = reply::ERR_BLOCK_SIZE_REQD;
+    assert_eq!(kinds(&out), [reply::INFO, reply::INFO, required]);
+    // The sizes come before it.
+    let sizes = [0, 3, 0, 0, 16, 0, 0, 0, 16, 0, 2, 0, 0, 0];
+    assert!(out.windows(sizes.len()).any(|part| part == sizes));
+    let (closed, _) = step(&mut begun(3), option::EXPORT_NAME, b"disk");
+    assert!(matches!(closed, Step::Close(Ending::Violation(_))));
+    let (begins, _) = step(&mut begun(3), option::GO, &asking);
+    assert!(matches!(begins, Step::Begin(..)));
+    // Asked for before.
+    step(&mut handshake, option::INFO, &asking);
+    let (begins, _) = step(&mut handshake, option::GO, &mute);
+    assert!(matches!(begins, Step::Begin(..)));
+
+    let judged = |command, offset, len| {
+        let request = Request {
+            flags: 0,
+            command,
+            cookie: 5,
+            offset,
+            len,
+        };
+        let session = Session::new(CHUNKS, 64 << 20, 1 << 20).taking_writes(true);
+        match session.in_blocks_of(4096).next(&request.encode()) {
+            Next::Command(28, Command::Refuse(refusal)) => Err(refusal.error),
+            Next::Command(28, _) => Ok(()),
+            other => panic!("{other:?}"),
+        }
+    };
+    use command::*;
+    for command in [READ, WRITE, TRIM, WRITE_ZEROES, CACHE, BLOCK_STATUS] {
+        assert_eq!(judged(command, 4096, 8192), Ok(()), "{command}");
+        for (offset, len) in [(512, 4096), (4096, 512), (4095, 1), (0, 4097)] {
+            let error = Err(errno::EINVAL);
+            assert_eq!(judged(command, offset, len), error, "{command}");
+        }
+    }
+    assert_eq!(judged(FLUSH, 7, 0), Ok(()));
+}
+
+/// The kinds of the replies to options.
+fn kinds(mut out: &[u8]) -> Vec<u32> {
+    let mut kinds = Vec::new();
+    while !out.is_empty() {
+        kinds.push(u32::from_be_bytes(out[12..16].try_into().unwrap()));
+        let len = u32::from_be_bytes(out[16..20].try_into().unwrap()) as usize;
+        out = &out[20 + len..];
+    }
+    kinds
+}
+
 #[test]
 fn a_refused_write_is_read_past() {
     let write = Request {

@@ -1,6 +1,8 @@
 //! A disk in memory.
 
-use super::super::request;
+use super::super::request::{self, kind};
+use super::super::{Server, VhostUserError};
+use super::{Guest, Running};
 use parking_lot::Mutex;
 use sidecore_format::source::{
     BlockSource, BlockWrites, Deliver, Extent, ReadError, WriteError, check_range,
@@ -93,7 +95,7 @@ impl BlockWrites for Disk {
 fn a_guest_sees_small_sectors_on_blocks_of_a_grain() {
     for writable in [false, true] {
         let disk = Disk::new(vec![0; 1 << 20], writable);
-        let served = request::Disk::new(disk, 1, "").unwrap();
+        let served = request::Disk::new(disk, 1, "", 512).unwrap();
         let config = served.config();
         assert_eq!(config[..8], 2048_u64.to_le_bytes());
         assert_eq!(config[20..24], 512_u32.to_le_bytes());
@@ -106,4 +108,53 @@ fn a_guest_sees_small_sectors_on_blocks_of_a_grain() {
         assert_eq!(config[44..48], aligned.to_le_bytes());
         assert!(served.features() >> 10 & 1 == 1);
     }
+}
+
+/// Sectors of 4 KiB (4Kn): lengths in the configuration are in those, positions of requests stay in
+/// units of 512 bytes.
+#[test]
+fn a_guest_on_sectors_of_a_page_reads_and_writes_whole_ones() {
+    let disk = Disk::new(vec![0; 1 << 20], true);
+    let served = request::Disk::new(disk, 1, "", 4096).unwrap();
+    let config = served.config();
+    assert_eq!(config[..8], 2048_u64.to_le_bytes());
+    assert_eq!(config[20..24], 4096_u32.to_le_bytes());
+    assert_eq!(config[24..26], [0, 0]);
+    assert_eq!(config[26..28], 1_u16.to_le_bytes());
+    assert_eq!(config[28..32], 1_u32.to_le_bytes());
+    assert_eq!(config[44..48], 8_u32.to_le_bytes());
+    let running = Running::with_sectors(true, 4096);
+    let mut guest = Guest::new(&running);
+    for (sector, bytes, expected) in [
+        (0, 4096, 0),
+        (8, 8192, 0),
+        (1, 4096, 1),
+        (8, 512, 1),
+        (8, 4096 + 512, 1),
+        (4, 512, 1),
+    ] {
+        let (status, _) = guest.request(0, kind::IN, sector, Err(bytes));
+        assert_eq!(status, expected, "{bytes} bytes at {sector}");
+        let data = vec![9; bytes];
+        let (status, _) = guest.request(1, kind::OUT, sector, Ok(&data));
+        assert_eq!(status, expected, "{bytes} bytes at {sector}");
+    }
+    let now = running.disk.0.lock();
+    assert!(now[..3 * 4096].iter().all(|&byte| byte == 9) && now[3 * 4096] != 9);
+}
+
+#[test]
+fn a_disk_that_ends_within_a_page_has_no_sectors_of_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let bind = |sector_bytes| {
+        let disk = Disk::new(vec![0; 8192 + 512], false);
+        Server::bind(disk, &folder.path().join("socket"), 1, "", sector_bytes).map(drop)
+    };
+    let refused = bind(4096).unwrap_err();
+    assert!(
+        matches!(refused, VhostUserError::Sectors { .. }),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("--size"));
+    bind(512).unwrap();
 }
