@@ -138,7 +138,15 @@ mod tests {
                 sizes += 1;
                 let name = argument.get_id();
                 let mut words = vec!["x".to_owned()];
-                words.push(format!("--{}=1e", argument.get_long().expect("long")));
+                match argument.get_long() {
+                    Some(long) => words.push(format!("--{long}=1e")),
+                    None => {
+                        let positionals = command.get_positionals();
+                        let before = positionals.take_while(|it| it.get_id() != name);
+                        words.extend(before.map(|_| "1".to_owned()));
+                        words.push("1e".to_owned());
+                    }
+                }
                 // With the command's other options: one may require another.
                 let parsed = command.clone().try_get_matches_from(words);
                 let said = parsed.expect_err("no size").to_string();

@@ -255,20 +255,32 @@ impl OverlayArgs {
     }
 }
 
-/// The status of a server of `opened`, the image called `name`, in some way at some places.
+/// The status of a server of `opened`, the image called `name`, in some way at some places. `grown`
+/// has its clients take another size, as far as they can.
 pub(super) fn status(
     opened: &Served,
     name: &str,
     way: &'static str,
     places: &[String],
+    grown: impl Fn() -> Result<(), String> + Send + 'static,
 ) -> Arc<Status> {
     let meter = Arc::clone(opened.meter());
     let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
     let status = live::status(name, way, places, figures);
     match opened.overlay().cloned() {
-        Some(overlay) => live::with_snapshots(status, move |new| {
-            overlay.snapshot(new).map_err(|error| error.to_string())
-        }),
+        Some(overlay) => {
+            let grows = Arc::clone(&overlay);
+            live::with_actions(
+                status,
+                move |new| overlay.snapshot(new).map_err(|error| error.to_string()),
+                move |size_bytes| {
+                    let former = grows.grow(size_bytes).map_err(|error| error.to_string())?;
+                    let failed = |error| format!("it is larger, but its device is not: {error}");
+                    grown().map_err(failed)?;
+                    Ok(former)
+                },
+            )
+        }
         None => status,
     }
 }

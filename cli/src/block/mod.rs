@@ -64,7 +64,9 @@ pub(crate) enum Command {
     /// Put the contents of an image and its overlays into one overlay, of it or of another image.
     Rebase(overlays::RebaseArgs),
     /// Put a new overlay above that of a running server, which keeps the old one as it is now.
-    Snapshot(overlays::SnapshotArgs),
+    Snapshot(clone::SnapshotArgs),
+    /// Make the device of an overlay larger, also while it is served.
+    Resize(clone::ResizeArgs),
     /// List where two images or overlays differ.
     Diff(info::DiffArgs),
     /// Write an image's contents, with an overlay's, as a plain file or as qcow2.
@@ -90,7 +92,7 @@ impl Command {
             clean_after_the_dead();
         }
         run_each!(self; Pack Unpack Info Verify Index Mount Layer Umount Attach Detach Serve
-            Memory List Status Commit Clone Rebase Snapshot Diff Export Ls Cat Find Extract Bench)
+            Memory List Status Commit Clone Rebase Snapshot Resize Diff Export Ls Cat Find Extract Bench)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::source::BlockSource;
+use sidecore_export::attach::take_size;
 use sidecore_export::background::{self, Starter};
 use sidecore_export::fuse::{FuseOptions, Keeping, THREADS_MAX};
 use sidecore_export::mount::{FileSystem, Target, check_uuid, serve};
@@ -213,7 +214,9 @@ impl FuseArgs {
                 let ready = |ready: &Ready| {
                     // Before the command ends: its user may list it at once.
                     let place = ready.place.display().to_string();
-                    let status = status(opened, &name, way, &[place]);
+                    let device = ready.place.clone();
+                    let grown = move || take_size(&device).map_err(|error| error.to_string());
+                    let status = status(opened, &name, way, &[place], grown);
                     self.begin(&status, &mut begun)?;
                     starter.tell(ready, || shown(ready))
                 };

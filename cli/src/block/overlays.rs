@@ -1,5 +1,5 @@
-//! `sidecore block clone` (of an overlay, or a first one of an image), `rebase`, `snapshot` and
-//! `commit`.
+//! `sidecore block clone`: of an overlay, or a first one of an image; `block rebase`,
+//! `block snapshot` and `block resize`.
 
 use super::common::{AccessArgs, MemoryArgs, OpenArgs, TimeArgs, target, written};
 use crate::output::Timed;
@@ -10,11 +10,8 @@ use sidecore_block::format::Format;
 use sidecore_block::format::lock::Cipher;
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::tools::{self, CloneKind, clone_sized};
-use sidecore_block::overlay::{grain, open_to_read, uppermost};
-use sidecore_block::pack::{FRAME_BYTES, Guard, Limits, Options, Rebased, Thin, commit, rebase};
-use sidecore_block::secret::Readers;
-use sidecore_block::trust::signer;
-use sidecore_export::live::{self, Snapshot};
+use sidecore_block::pack::{Rebased, rebase};
+use sidecore_export::live::{self, Resized, Snapshot};
 use sidecore_remote::access::name;
 use sidecore_sys::text::bytes;
 use sidecore_sys::width::ToU64;
@@ -59,13 +56,12 @@ impl CloneArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let kind = match tools::is_overlay_file(&self.overlay)? {
             true => {
-                let base = self.base.as_deref().map(|base| self.identity(base));
-                let base = base.transpose()?;
+                let base = identity_of(self.base.as_deref(), &self.access, self.memory)?;
                 let how = (!self.layer, self.size);
                 clone_sized(&self.overlay, &self.new, base.as_ref(), how)?
             }
             false => {
-                let identity = self.identity(&self.overlay)?;
+                let identity = identity(&self.overlay, &self.access, self.memory)?;
                 let size = self.size.unwrap_or(identity.size_bytes);
                 let sizes = (size, grain(self.grain, size));
                 let name = name(&self.overlay);
@@ -84,14 +80,25 @@ impl CloneArgs {
             })
         })
     }
+}
 
-    fn identity(&self, image: &Path) -> Result<Identity> {
-        let access = self.access.access()?;
-        let open = |bytes| access.open_whole(image, bytes);
-        let opened = self.memory.open(open)?;
-        let identity = Identity::of(&opened.index, &opened.image);
-        identity.context("cannot read the image")
-    }
+/// The identity of an image, with its key if it is encrypted.
+fn identity(image: &Path, access: &AccessArgs, memory: MemoryArgs) -> Result<Identity> {
+    let access = access.access()?;
+    let open = |bytes| access.open_whole(image, bytes);
+    let opened = memory.open(open)?;
+    let identity = Identity::of(&opened.index, &opened.image);
+    identity.context("cannot read the image")
+}
+
+/// The same of the image that `--base` names, where it does.
+fn identity_of(
+    image: Option<&Path>,
+    access: &AccessArgs,
+    memory: MemoryArgs,
+) -> Result<Option<Identity>> {
+    let found = image.map(|image| identity(image, access, memory));
+    found.transpose()
 }
 
 #[derive(serde::Serialize)]
@@ -177,7 +184,60 @@ impl SnapshotArgs {
     }
 }
 
-/// Time for a server to make all writes before the snapshot durable.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Zeros lie behind the former end. A disk does not become smaller. Of an overlay that no server has \
+open, name the file; it needs --base where its image is encrypted.
+
+Clients of NBD see the new size when they connect again, a guest over vhost-user as it starts again, \
+users of `block attach` and of the one file of `block mount --file-only` at once. Then let the file \
+system grow: resize2fs, xfs_growfs.
+
+Exit status: 0 it has that size now, 2 not.")]
+pub(crate) struct ResizeArgs {
+    /// The image, directory, device or address that is served with --overlay; or an overlay
+    #[arg(value_name = "EXPORT|OVERLAY")]
+    name: String,
+    /// Size of the device, at least its present one
+    #[arg(value_name = "SIZE", value_parser = quantity::size)]
+    size: u64,
+    /// Image that OVERLAY stands on: needed where that is encrypted, with --identity or
+    /// --passphrase-file
+    #[arg(long, value_name = "IMAGE")]
+    base: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    memory: MemoryArgs,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl ResizeArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let path = Path::new(&self.name);
+        let resized = match tools::is_overlay_file(path)? {
+            true => {
+                let base = identity_of(self.base.as_deref(), &self.access, self.memory)?;
+                Resized {
+                    size_bytes: self.size,
+                    former_bytes: tools::grow(path, base.as_ref(), self.size)?,
+                }
+            }
+            false => {
+                let resized = live::resize(&self.name, self.size, PATIENCE);
+                resized.map_err(anyhow::Error::msg)?
+            }
+        };
+        output::report(self.json, &resized, |resized| {
+            let (name, now) = (&self.name, bytes(resized.size_bytes));
+            format!("{name}: {now}, {} before", bytes(resized.former_bytes)).into()
+        })
+    }
+}
+
+/// Time for a server to make all writes before a snapshot durable.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]

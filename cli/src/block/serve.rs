@@ -108,7 +108,7 @@ impl Args {
         let server = vhost_user::Server::bind(source, socket, self.queues, &serial, sector_bytes)?;
         let stopper = server.stopper();
         let bound = format!("vhost-user:{}", socket.display());
-        let status = status(opened, &name(&self.open.image), "serve", &[bound]);
+        let status = listed(opened, &self.open, "serve", &[bound]);
         let stop = move || stopper.stop();
         run_server(signals, stop, &self.metrics, &status, true, || {
             Ok(server.run()?)
@@ -147,7 +147,7 @@ impl Args {
             }
         }
         let bound: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
-        let status = status(opened, &name(&self.open.image), "serve", &bound);
+        let status = listed(opened, &self.open, "serve", &bound);
         let stopper = server.stopper();
         let stop = move || stopper.stop();
         run_server(signals, stop, &self.metrics, &status, !is_passed, || {
@@ -213,13 +213,18 @@ impl GuestArgs {
         let source = Arc::clone(&opened.source);
         let server = guest_memory::Server::bind(source, &self.socket, options)?;
         let bound = format!("memory:{}", self.socket.display());
-        let status = status(opened, &name(&self.open.image), "memory", &[bound]);
+        let status = listed(opened, &self.open, "memory", &[bound]);
         let stopper = server.stopper();
         let stop = move || stopper.stop();
         run_server(signals, stop, &self.metrics, &status, true, || {
             Ok(server.run()?)
         })
     }
+}
+
+/// The status of a server whose clients learn of another size when they connect again.
+fn listed(opened: &Opened, open: &OpenArgs, way: &'static str, bound: &[String]) -> Arc<Status> {
+    status(opened, &name(&open.image), way, bound, || Ok(()))
 }
 
 /// The ranges of an image that a trace names; those that touch are one.

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes an untyped argument
 
 use rustix::io::Result;
-use rustix::ioctl::{IntegerSetter, NoArg, Setter, ioctl};
+use rustix::ioctl::{Getter, IntegerSetter, NoArg, Setter, ioctl};
 use std::os::fd::AsFd;
 
 /// `struct loop_info64`.
@@ -111,6 +111,19 @@ pub fn clear(device: impl AsFd) -> Result<()> {
     unsafe { ioctl(device, NoArg::<LOOP_CLR_FD>::new()) }
 }
 
+/// Has a loop device take its file's size as it is now.
+///
+/// # Errors
+/// The driver's error; `ENXIO` where it is connected to no file.
+pub fn set_capacity(device: impl AsFd) -> Result<()> {
+    // The driver asks for the file's attributes here. Those of a network or FUSE file are fresh
+    // then, also on kernels that look only at what they know of the size, below.
+    // SAFETY: LOOP_GET_STATUS64 writes one `struct loop_info64`, which `LoopInfo` is.
+    unsafe { ioctl(&device, Getter::<LOOP_GET_STATUS64, LoopInfo>::new()) }?;
+    // SAFETY: LOOP_SET_CAPACITY takes no argument.
+    unsafe { ioctl(device, NoArg::<LOOP_SET_CAPACITY>::new()) }
+}
+
 /// Switches direct I/O on or off.
 ///
 /// # Errors
@@ -151,6 +164,8 @@ unsafe impl rustix::ioctl::Ioctl for GetFree {
 }
 
 const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
+const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;
+const LOOP_SET_CAPACITY: rustix::ioctl::Opcode = 0x4C07;
 const LOOP_SET_DIRECT_IO: rustix::ioctl::Opcode = 0x4C08;
 const LOOP_CONFIGURE: rustix::ioctl::Opcode = 0x4C0A;
 const LOOP_CTL_GET_FREE: rustix::ioctl::Opcode = 0x4C82;

@@ -7,6 +7,7 @@
 //! Callable from any thread that does not serve reads; both block.
 
 use super::fuse::FuseOptions;
+use super::loopdev;
 use super::mount::{
     Flusher, GRACE, Target, Undoing, Undone, above, after_death, ending, gone_within, undo,
 };
@@ -40,6 +41,33 @@ pub fn serve(
             }
             super::mount::serve(source, image, &Target::Device, options, ready)
         }
+    }
+}
+
+/// Has the kernel take the present size of a source that has grown, of which this process serves
+/// `place`: a device that [`serve`] made, or a directory on which one is mounted. The file system
+/// there keeps its size. Does nothing where there is no device. Blocks on this process's own server:
+/// call it on a thread that serves no reads.
+///
+/// # Errors
+/// [`ExportError::Loop`], or the mount table's.
+pub fn take_size(place: &Path) -> Result<(), ExportError> {
+    let number_of = |path: &Path| {
+        let number = path.to_str()?.strip_prefix("/dev/loop")?;
+        number.parse::<u32>().ok()
+    };
+    let number = match number_of(place) {
+        Some(number) => Some(number),
+        None => {
+            let mounts = table::read();
+            let mounts = mounts.map_err(|e| ExportError::os("cannot read the mount table", e))?;
+            let here = mounts.iter().rev().find(|mount| mount.dir == place);
+            here.and_then(|mount| number_of(Path::new(&mount.source)))
+        }
+    };
+    match number {
+        Some(number) => loopdev::take_size(number).map_err(ExportError::Loop),
+        None => Ok(()),
     }
 }
 

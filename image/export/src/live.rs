@@ -4,6 +4,7 @@
 //! what a server says is foreign: missing or odd fields count as 0 or as nothing. Any thread.
 
 use crate::mount::absolute;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sidecore_status::metrics::{Metric, Unit};
@@ -100,24 +101,34 @@ pub fn status(
     .with_metrics(metrics)
 }
 
-/// The same status of a server whose overlay takes snapshots: `take` puts a new layer at a path, or
-/// at one of its own choice, and returns that and the time for which writes waited.
+/// The same status of a server whose overlay takes snapshots and grows: `take` puts a new layer at a
+/// path, or at one of its own choice, and returns that and the time for which writes waited;
+/// `resize` makes the device as large as asked, and returns its former size.
 #[must_use]
-pub fn with_snapshots(
+pub fn with_actions(
     status: Arc<Status>,
     take: impl Fn(Option<&Path>) -> Result<(PathBuf, Duration), String> + Send + 'static,
+    resize: impl Fn(u64) -> Result<u64, String> + Send + 'static,
 ) -> Arc<Status> {
     status.with_actions(move |request| {
-        if request["action"] != "snapshot" {
-            return json!({"error": "this server takes snapshots and nothing else"});
-        }
-        match take(request["overlay"].as_str().map(Path::new)) {
-            Ok((overlay, pause)) => json!(Snapshot {
-                overlay,
-                pause_ms: pause.as_secs_f64() * 1e3,
+        let size_bytes = request["size_bytes"].as_u64();
+        let done = match (request["action"].as_str(), size_bytes) {
+            (Some("snapshot"), _) => {
+                let taken = take(request["overlay"].as_str().map(Path::new));
+                taken.map(|(overlay, pause)| {
+                    let pause_ms = pause.as_secs_f64() * 1e3;
+                    json!(Snapshot { overlay, pause_ms })
+                })
+            }
+            (Some("resize"), Some(size_bytes)) => resize(size_bytes).map(|former_bytes| {
+                json!(Resized {
+                    size_bytes,
+                    former_bytes,
+                })
             }),
-            Err(error) => json!({"error": error}),
-        }
+            _ => Err("this server takes snapshots and becomes larger, and nothing else".into()),
+        };
+        done.unwrap_or_else(|error: String| json!({"error": error}))
     })
 }
 
@@ -128,6 +139,15 @@ pub struct Snapshot {
     pub overlay: PathBuf,
     /// Milliseconds for which writes waited.
     pub pause_ms: f64,
+}
+
+/// A device that has another size.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resized {
+    /// Its size now, in bytes.
+    pub size_bytes: u64,
+    /// Its former size.
+    pub former_bytes: u64,
 }
 
 /// Subtitle of a served image, for clients that list it: the last part of its name, and whether it
@@ -149,14 +169,34 @@ pub fn subtitle(image: &str, is_writable: bool) -> String {
 pub fn snapshot(name: &str, new: Option<&Path>, timeout: Duration) -> Result<Snapshot, String> {
     let new = new.map(|path| absolute(path).display().to_string());
     let request = json!({"op": "act", "action": "snapshot", "overlay": new});
+    act(name, &request, "took no snapshot", timeout)
+}
+
+/// Asks the server of the export `name` to make its device as large as `size_bytes`. Blocks for
+/// `timeout` at most.
+///
+/// # Errors
+/// The reason, with the next step.
+pub fn resize(name: &str, size_bytes: u64, timeout: Duration) -> Result<Resized, String> {
+    let request = json!({"op": "act", "action": "resize", "size_bytes": size_bytes});
+    act(name, &request, "did not make it larger", timeout)
+}
+
+/// Has the server of the export `name` do something; `failed` says that it did not.
+fn act<T: DeserializeOwned>(
+    name: &str,
+    request: &Value,
+    failed: &str,
+    timeout: Duration,
+) -> Result<T, String> {
     let is_it = |server: &Server| server.kind == Kind::Image && Export::of(server.clone()).is(name);
-    let Some(answer) = sidecore_status::act(Whose::All, &is_it, &request, timeout) else {
+    let Some(answer) = sidecore_status::act(Whose::All, &is_it, request, timeout) else {
         return Err(format!(
             "no server that answers serves {name}; `sidecore block list` lists what is served"
         ));
     };
     if let Some(error) = answer.get("error").and_then(Value::as_str) {
-        return Err(format!("the server of {name} took no snapshot: {error}"));
+        return Err(format!("the server of {name} {failed}: {error}"));
     }
     serde_json::from_value(Value::Object(answer))
         .map_err(|_| format!("the server of {name} gave no sensible answer; look at its log"))

@@ -131,6 +131,16 @@ pub(crate) fn all_on(file_name: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Has loop device `number` take the size that its file has now.
+///
+/// # Errors
+/// Those of the driver.
+pub(crate) fn take_size(number: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let device = rustix::fs::open(path(number), flags, Mode::empty())?;
+    Ok(loop_control::set_capacity(&device)?)
+}
+
 /// Clears loop device `number`; a device in use is cleared when its last user closes it.
 ///
 /// # Errors

@@ -60,6 +60,8 @@ const REFUSALS: &[(&str, &str, &str)] = &[
     ),
     ("block extract", "made-tree.img -C raw.bin", "raw.bin"),
     ("block snapshot", "nowhere.img", "nowhere.img"),
+    ("block resize", "nowhere.img 1GiB", "nowhere.img"),
+    ("block resize", "kept.ovl 4KiB", "does not become smaller"),
     ("block pack", "raw.bin -o x.img --exclude x", "no directory"),
     ("block pack", "--untar raw.bin -o x.img", "tar"),
     (

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The commands that are run here, and in `containers`.
-pub(crate) const RUN: [&str; 24] = [
+pub(crate) const RUN: [&str; 25] = [
     "block list",
     "block status",
     "block mount",
@@ -21,6 +21,7 @@ pub(crate) const RUN: [&str; 24] = [
     "block serve",
     "block memory",
     "block snapshot",
+    "block resize",
     "daemon",
     "top",
     "offload kernels",
@@ -171,6 +172,38 @@ fn a_served_overlay_takes_snapshots() {
     assert!(ok("block info live.ovl").contains("frozen"));
     server.end();
     assert!(ok("block info named.ovl").contains("takes writes"));
+}
+
+#[test]
+fn a_served_disk_becomes_larger() {
+    let words = "block serve made.img --overlay grows.ovl --nbd unix:grows.sock --engines 1 \
+                 --memory 64MiB";
+    let server = Service::start(words, "ready");
+    let promise = contract::read()
+        .into_iter()
+        .find(|promise| promise.name == "block resize")
+        .unwrap();
+    let said = ok("block resize unix:grows.sock 8MiB --json");
+    json(&promise.keys, "block resize", said.as_bytes());
+    assert!(said.contains("8388608"), "{said}");
+    let smaller = inputs::sidecore("block resize unix:grows.sock 1MiB");
+    let said = String::from_utf8_lossy(&smaller.stderr);
+    assert_eq!(smaller.status.code(), Some(2), "{said}");
+    assert!(said.contains("does not become smaller"), "{said}");
+    // The next client sees it.
+    let uri = format!(
+        "nbd+unix:///?socket={}",
+        inputs::folder().join("grows.sock").display()
+    );
+    let info = Command::new("nbdinfo")
+        .args(["--size", &uri])
+        .output()
+        .expect("nbdinfo; scripts/setup installs it");
+    assert_eq!(String::from_utf8_lossy(&info.stdout).trim(), "8388608");
+    server.end();
+    // Of a file without a server, too.
+    assert!(ok("block resize grows.ovl 9MiB").contains("9 MiB, 8 MiB before"));
+    assert!(ok("block info grows.ovl").contains("9437184"));
 }
 
 #[test]

@@ -1,25 +1,33 @@
 //! An image with zeros behind its end: the base of an overlay that is larger than its image.
 //!
-//! Must stay true: bytes inside the image come from it alone, with its checks. Any thread.
+//! Must stay true: bytes inside the image come from it alone, with its checks; the size only grows.
+//! Any thread.
 
 use crate::source::{BlockSource, Deliver, Extent, ReadError, check_range};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// See the module.
 pub(super) struct Enlarged {
     image: Arc<dyn BlockSource>,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
 }
 
 impl Enlarged {
-    /// `image` as a device of `size_bytes`; itself where it has that size.
-    pub(super) fn of(image: Arc<dyn BlockSource>, size_bytes: u64) -> Arc<dyn BlockSource> {
-        match size_bytes > image.size_bytes() {
-            true => Arc::new(Self { image, size_bytes }),
-            false => image,
+    /// `image` as a device of `size_bytes`, or as large as it is.
+    pub(super) fn new(image: Arc<dyn BlockSource>, size_bytes: u64) -> Self {
+        Self {
+            size_bytes: AtomicU64::new(size_bytes.max(image.size_bytes())),
+            image,
         }
+    }
+
+    /// Makes it a device of `size_bytes`, if it is smaller.
+    pub(super) fn grow(&self, size_bytes: u64) {
+        // Release pairs with Acquire in `size_bytes`.
+        self.size_bytes.fetch_max(size_bytes, Ordering::Release);
     }
 
     /// Bytes of a range that lie in the image.
@@ -31,7 +39,7 @@ impl Enlarged {
 
 impl BlockSource for Enlarged {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Acquire)
     }
 
     fn preferred_bytes(&self) -> u32 {
@@ -43,7 +51,7 @@ impl BlockSource for Enlarged {
     }
 
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        check_range(offset, dst.len(), self.size_bytes)?;
+        check_range(offset, dst.len(), self.size_bytes())?;
         let (inside, behind) = dst.split_at_mut(self.inside(offset, dst.len()));
         behind.fill(0);
         match inside.is_empty() {
@@ -67,7 +75,7 @@ impl BlockSource for Enlarged {
         match offset < self.image.size_bytes() {
             true => self.image.extent(offset),
             false => Extent {
-                len: self.size_bytes.saturating_sub(offset),
+                len: self.size_bytes().saturating_sub(offset),
                 zero: true,
             },
         }

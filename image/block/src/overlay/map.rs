@@ -62,6 +62,25 @@ impl Map {
         self.root.load(first, bytes)
     }
 
+    /// Grains of the device.
+    pub(super) fn grains(&self) -> u64 {
+        self.geometry.grains
+    }
+
+    /// The grain after the last one of the leaf that has `grain`.
+    pub(super) fn leaf_end(&self, grain: u64) -> u64 {
+        self.geometry.leaf_end(grain)
+    }
+
+    /// Makes it the map of a device of another number of grains. Grains behind the former end are
+    /// absent, or zeros: their bytes are the same where the layers below end there, too. It may be
+    /// made smaller again only while nothing was put there.
+    pub(super) fn resize(&mut self, grains: u64) {
+        self.geometry.grains = grains;
+        let leaves = grains.div_ceil(self.geometry.leaf_entries);
+        self.root.resize(leaves);
+    }
+
     /// Leaves that differ from the file.
     pub(super) fn dirty(&self) -> usize {
         self.dirty

@@ -96,13 +96,24 @@ pub enum OverlayError {
     /// A size that an overlay cannot have.
     #[error(
         "a device of {wanted} bytes is asked for, and it has {size_bytes}; a size is given when an \
-         overlay is made, as large as what it stands on or larger: `sidecore block clone --size` \
-         puts a larger one above it"
+         overlay is made, as large as what it stands on or larger: `sidecore block resize` makes \
+         one larger later"
     )]
     Size {
         /// The size asked for.
         wanted: u64,
         /// The size that it has, or what it stands on.
+        size_bytes: u64,
+    },
+    /// A smaller size.
+    #[error(
+        "it has {size_bytes} bytes and does not become smaller ({wanted}): what lies behind would \
+         be lost; copy what you need to a new disk"
+    )]
+    Smaller {
+        /// The size asked for.
+        wanted: u64,
+        /// The size that it has.
         size_bytes: u64,
     },
     /// Bytes that do not match their checksum, or are not valid.
@@ -201,8 +212,8 @@ pub enum OverlayError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// A snapshot of an overlay that takes no writes.
-    #[error("it takes no writes, so that there is nothing to take a snapshot of")]
+    /// A snapshot or another size of an overlay that takes no writes.
+    #[error("it takes no writes: there is nothing to take a snapshot of, or to make larger")]
     NotWritable,
     /// A sync failed before; the contents of the file are not known any more.
     #[error("an earlier write failed for good ({0}); open the overlay again")]

@@ -34,6 +34,13 @@ impl Pointers {
         }
     }
 
+    /// Makes it a list of `count` pointers. New ones are absent, or zeros as their neighbours are.
+    pub(super) fn resize(&mut self, count: u64) {
+        let chunks = count.to_usize().div_ceil(CHUNK);
+        self.chunks.resize(chunks, Chunk::Same(Entry::Absent));
+        self.count = count;
+    }
+
     /// Pointer number `at`.
     pub(super) fn get(&self, at: u64) -> Entry {
         let (chunk, within) = place(at);

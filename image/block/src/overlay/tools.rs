@@ -7,7 +7,7 @@
 //! Called from: any thread; blocks on the disk.
 
 use super::OverlayError;
-use super::chain::{LAYERS_MAX, Overlay};
+use super::chain::{LAYERS_MAX, Overlay, larger};
 use super::format::{ENTRY_BYTES, GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE, Id, Parent, Superblock};
 use super::identity::Identity;
 use super::layer::{Layer, write_superblocks};
@@ -258,6 +258,26 @@ fn check_base(superblock: &Superblock, identity: &Identity) -> Result<(), Overla
     is_it.then_some(()).ok_or_else(|| OverlayError::WrongBase {
         name: superblock.base_name.clone(),
     })
+}
+
+/// Makes the device of the overlay at `path` larger, which no process has open; zeros lie behind the
+/// former end. For an overlay on an encrypted image, `base` is that image. Returns the former size.
+///
+/// # Errors
+/// [`OverlayError`]; nothing has changed then, except where the disk failed.
+pub fn grow(path: &Path, base: Option<&Identity>, size_bytes: u64) -> Result<u64, OverlayError> {
+    let grow = || {
+        let file = open_named(path, access(true), 0).map_err(OverlayError::read)?;
+        let store = FileStore::lock(file, true).map_err(OverlayError::read)?;
+        let store = store.ok_or(OverlayError::InUse)?;
+        let former = to_clone(&store, base)?.size_bytes;
+        if larger(former, size_bytes)? {
+            let key = base.and_then(|base| base.key.as_deref());
+            Layer::open(Box::new(store), key, true, MAP_BYTES)?.grow(size_bytes)?;
+        }
+        Ok(former)
+    };
+    grow().map_err(|error: OverlayError| error.of(path))
 }
 
 /// Form of a clone.

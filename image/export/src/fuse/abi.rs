@@ -141,6 +141,8 @@ pub(super) struct Attributes {
     pub gid: u32,
     pub rdev: u32,
     pub block_bytes: u32,
+    /// The kernel asks for them each time: they may change.
+    pub may_change: bool,
 }
 
 impl Attributes {
@@ -154,16 +156,24 @@ impl Attributes {
         words.u32(self.block_bytes).u32(0)
     }
 
-    /// `struct fuse_attr_out`: the kernel may keep them for [`FOREVER_S`].
+    /// Time for which the kernel may keep them, in seconds.
+    fn valid_s(&self) -> u64 {
+        match self.may_change {
+            true => 0,
+            false => FOREVER_S,
+        }
+    }
+
+    /// `struct fuse_attr_out`.
     pub(super) fn alone(&self) -> Words {
-        self.append(Words::default().u64(FOREVER_S).u32(0).u32(0))
+        self.append(Words::default().u64(self.valid_s()).u32(0).u32(0))
     }
 
     /// `struct fuse_entry_out`: the kernel may keep the name as well. Attributes of node 0 mean
     /// that the name does not exist.
     pub(super) fn entry(&self) -> Words {
         let words = Words::default().u64(self.node).u64(0);
-        self.append(words.u64(FOREVER_S).u64(FOREVER_S).u32(0).u32(0))
+        self.append(words.u64(FOREVER_S).u64(self.valid_s()).u32(0).u32(0))
     }
 }
 

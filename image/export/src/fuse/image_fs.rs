@@ -28,9 +28,8 @@ use std::time::SystemTime;
 /// The file system: a root directory with one file.
 pub(super) struct ImageFs {
     source: Arc<dyn BlockSource>,
-    /// Size as readers see it: the source's, padded.
-    size_bytes: u64,
-    source_bytes: u64,
+    /// The file's size is a multiple of this.
+    pad_to_bytes: u64,
     file_name: OsString,
     file: Attributes,
     root: Attributes,
@@ -44,8 +43,6 @@ pub(super) struct ImageFs {
 
 impl ImageFs {
     pub(super) fn new(source: Arc<dyn BlockSource>, options: &FuseOptions) -> Self {
-        let source_bytes = source.size_bytes();
-        let size_bytes = source_bytes.next_multiple_of(options.pad_to_bytes.max(1));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or_default();
         let root = Attributes {
@@ -59,6 +56,7 @@ impl ImageFs {
             gid: options.gid,
             rdev: 0,
             block_bytes: source.preferred_bytes(),
+            may_change: false,
         };
         // No execute bits: the file is a disk.
         let permissions = match source.writes() {
@@ -67,26 +65,42 @@ impl ImageFs {
         };
         let file = Attributes {
             node: FILE,
-            size_bytes,
-            blocks: size_bytes.div_ceil(512),
             mode: libc::S_IFREG | permissions,
             links: 1,
+            // A device that takes writes may grow.
+            may_change: source.writes().is_some(),
             ..root
         };
+        let pad_to_bytes = options.pad_to_bytes.max(1);
         // A padded file's last bytes are not in the raw image, so the kernel cannot read them
         // there.
-        let passthrough = options.passthrough && size_bytes == source_bytes;
+        let is_whole = source.size_bytes().is_multiple_of(pad_to_bytes);
+        let passthrough = options.passthrough && is_whole;
         Self {
             read_with_max_bytes: source.read_with_max_bytes(),
             source,
-            size_bytes,
-            source_bytes,
+            pad_to_bytes,
             file_name: options.file_name.clone(),
             file,
             root,
             passthrough,
             backing: Mutex::new(None),
             behind: None,
+        }
+    }
+
+    /// Size as readers see it: the source's, padded.
+    fn size_bytes(&self) -> u64 {
+        self.source.size_bytes().next_multiple_of(self.pad_to_bytes)
+    }
+
+    /// Attributes of the file as of now.
+    fn file(&self) -> Attributes {
+        let size_bytes = self.size_bytes();
+        Attributes {
+            size_bytes,
+            blocks: size_bytes.div_ceil(512),
+            ..self.file
         }
     }
 
@@ -100,7 +114,8 @@ impl ImageFs {
     fn read_gathered(&self, offset: u64, len: usize, reply: ReadReply<'_>) {
         with_scratch(len, |buffer| {
             let real = self
-                .source_bytes
+                .source
+                .size_bytes()
                 .saturating_sub(offset)
                 .min(len.to_u64())
                 .to_usize();
@@ -130,7 +145,7 @@ impl Nodes for ImageFs {
 
     fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Option<Attributes>> {
         match parent == ROOT && name == self.file_name.as_bytes() {
-            true => Ok(Some(self.file)),
+            true => Ok(Some(self.file())),
             false => Err(Errno::NOENT),
         }
     }
@@ -138,7 +153,7 @@ impl Nodes for ImageFs {
     fn attributes(&self, node: u64) -> Answer<Attributes> {
         match node {
             ROOT => Ok(self.root),
-            FILE => Ok(self.file),
+            FILE => Ok(self.file()),
             _ => Err(Errno::NOENT),
         }
     }
@@ -186,7 +201,7 @@ impl Nodes for ImageFs {
             return reply.error(Errno::ISDIR);
         }
         let len = self
-            .size_bytes
+            .size_bytes()
             .saturating_sub(offset)
             .min(len.to_u64())
             .to_usize();
@@ -197,7 +212,7 @@ impl Nodes for ImageFs {
             behind.delivered(offset, len);
         }
         // The padding has no bytes in the source that could be lent.
-        let inside = offset + len as u64 <= self.source_bytes;
+        let inside = offset + len.to_u64() <= self.source.size_bytes();
         if !inside || len > self.read_with_max_bytes {
             return self.read_gathered(offset, len, reply);
         }
@@ -208,14 +223,15 @@ impl Nodes for ImageFs {
         let writes = self.source.writes().filter(|_| node == FILE);
         let writes = writes.ok_or(Errno::ROFS)?;
         let end = offset.checked_add(bytes.len().to_u64());
-        // A disk does not grow.
-        if end.is_none_or(|end| end > self.size_bytes) {
+        // A disk does not grow by a write.
+        if end.is_none_or(|end| end > self.size_bytes()) {
             return Err(Errno::FBIG);
         }
         // The padding up to a whole sector is not stored.
-        let real = self.source_bytes.saturating_sub(offset);
+        let source_bytes = self.source.size_bytes();
+        let real = source_bytes.saturating_sub(offset);
         let real = real.min(bytes.len().to_u64()).to_usize();
-        let written = writes.write(offset.min(self.source_bytes), &bytes[..real]);
+        let written = writes.write(offset.min(source_bytes), &bytes[..real]);
         written.map_err(|error| errno(&error))
     }
 
@@ -231,7 +247,7 @@ impl Nodes for ImageFs {
         let writes = self.source.writes().filter(|_| node == FILE);
         let writes = writes.ok_or(Errno::ROFS)?;
         // Zeros in the padding are there already.
-        let end = offset.saturating_add(len).min(self.source_bytes);
+        let end = offset.saturating_add(len).min(self.source.size_bytes());
         let len = end.saturating_sub(offset);
         // Both modes promise zeros.
         let zeros = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE).cast_unsigned();
@@ -243,9 +259,9 @@ impl Nodes for ImageFs {
     }
 
     fn resize(&self, node: u64, size_bytes: Option<u64>) -> Answer<Attributes> {
-        // A disk's size is fixed; times are those of the start.
+        // A disk's size is not the file system's to change; times are those of the start.
         let attributes = self.attributes(node)?;
-        let resized = node == FILE && size_bytes.is_some_and(|size| size != self.size_bytes);
+        let resized = node == FILE && size_bytes.is_some_and(|size| size != attributes.size_bytes);
         match resized {
             true => Err(Errno::PERM),
             false => Ok(attributes),
@@ -253,7 +269,8 @@ impl Nodes for ImageFs {
     }
 
     fn seek(&self, node: u64, offset: u64, whence: u32) -> Answer<u64> {
-        if node != FILE || offset >= self.size_bytes {
+        let size_bytes = self.size_bytes();
+        if node != FILE || offset >= size_bytes {
             return Err(Errno::NXIO);
         }
         let want_zero = match whence.cast_signed() {
@@ -265,7 +282,7 @@ impl Nodes for ImageFs {
         // Any correct position is allowed, so a long run of short extents is cut off: the rest is
         // reported as data.
         for _ in 0..SEEK_EXTENTS_MAX {
-            if at >= self.source_bytes {
+            if at >= self.source.size_bytes() {
                 break;
             }
             let extent = self.source.extent(at);
@@ -275,8 +292,8 @@ impl Nodes for ImageFs {
             at += extent.len;
         }
         match want_zero {
-            true => Ok(self.size_bytes),
-            false if at >= self.size_bytes => Err(Errno::NXIO),
+            true => Ok(size_bytes),
+            false if at >= size_bytes => Err(Errno::NXIO),
             false => Ok(at),
         }
     }
@@ -288,7 +305,7 @@ impl Nodes for ImageFs {
         let entries: [(Attributes, &[u8]); 3] = [
             (self.root, b"."),
             (self.root, b".."),
-            (self.file, self.file_name.as_bytes()),
+            (self.file(), self.file_name.as_bytes()),
         ];
         for (index, (attributes, name)) in entries.into_iter().enumerate() {
             let kind = (attributes.node, attributes.mode);
@@ -302,7 +319,7 @@ impl Nodes for ImageFs {
 
     fn space(&self) -> Space {
         Space {
-            blocks: self.size_bytes.div_ceil(4096),
+            blocks: self.size_bytes().div_ceil(4096),
             block_bytes: 4096,
             nodes: 1,
         }

@@ -170,6 +170,7 @@ impl Files {
             gid: inode.gid,
             rdev: inode.rdev,
             block_bytes,
+            may_change: false,
         }
     }
 }

@@ -354,6 +354,15 @@ impl Shared {
         tracing::debug!("NBD client {number}: done after {:?}", began.elapsed());
     }
 
+    /// The export for a new client: the device may have grown since the last one.
+    fn export_now(&self) -> Export {
+        let size_bytes = self.source.size_bytes();
+        Export {
+            size_bytes: size_bytes - size_bytes % u64::from(self.export.block_bytes),
+            ..self.export.clone()
+        }
+    }
+
     fn tune(&self, socket: &OwnedFd) -> Result<(), Errno> {
         // The second call is for processes that may not exceed the system's limit; a smaller buffer
         // still works.
@@ -373,6 +382,7 @@ impl Shared {
         carrier: &mut Option<JoinHandle<()>>,
     ) -> Option<(Arc<OwnedFd>, Session, Vec<u8>)> {
         let deadline = Instant::now() + self.options.handshake_max;
+        let export = self.export_now();
         let mut handshake = match self.options.tls {
             Some(_) => Handshake::requiring_tls(),
             None => Handshake::new(),
@@ -381,7 +391,7 @@ impl Shared {
         let mut input = Vec::new();
         handshake.greet(&mut out);
         loop {
-            let step = handshake.step(&self.export, &input, &mut out);
+            let step = handshake.step(&export, &input, &mut out);
             // Places are counted only now, when the client has shown that it speaks the protocol.
             if matches!(step, Step::Begin(..)) && !self.reception.introduce(number) {
                 let served = self.reception.served();
@@ -400,9 +410,9 @@ impl Shared {
                 Step::Begin(used, terms) => {
                     input.drain(..used);
                     let whole_max = self.source.read_with_max_bytes();
-                    let session = Session::new(terms, self.export.size_bytes, whole_max)
-                        .taking_writes(self.export.writable)
-                        .in_blocks_of(self.export.block_bytes);
+                    let session = Session::new(terms, export.size_bytes, whole_max)
+                        .taking_writes(export.writable)
+                        .in_blocks_of(export.block_bytes);
                     return Some((socket, session, input));
                 }
                 Step::StartTls(used) => {

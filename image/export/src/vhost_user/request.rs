@@ -16,9 +16,9 @@ use vm_memory::GuestMemoryMmap;
 /// A disk.
 pub(super) struct Disk {
     source: Arc<dyn BlockSource>,
-    size_bytes: u64,
     /// Requests are of whole sectors of this size; the protocol counts in those of 512 bytes.
     sector_bytes: u64,
+    /// Without the number of sectors, which may grow.
     config: [u8; CONFIG_BYTES],
     serial: [u8; ID_BYTES],
 }
@@ -40,16 +40,11 @@ impl Disk {
         serial: &str,
         sector_bytes: u32,
     ) -> Option<Self> {
-        let size_bytes = source.size_bytes();
-        // Without the part of a sector at the end: it could not be written.
-        let size_bytes = size_bytes - size_bytes % u64::from(sector_bytes.max(512));
-        let sectors = size_bytes / SECTOR_BYTES;
-        if sectors == 0 {
+        if source.size_bytes() < sector_bytes.into() {
             return None;
         }
         let mut config = [0; CONFIG_BYTES];
         let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &sectors.to_le_bytes());
         put(12, &SEGMENTS_MAX.to_le_bytes());
         put(20, &sector_bytes.to_le_bytes());
         // Sectors of 512 bytes lie on blocks of 4 KiB (512e): a guest aligns its partitions and
@@ -83,16 +78,24 @@ impl Disk {
         }
         Some(Self {
             source,
-            size_bytes,
             sector_bytes: sector_bytes.into(),
             config,
             serial: id,
         })
     }
 
-    /// The device's configuration.
-    pub(super) fn config(&self) -> &[u8; CONFIG_BYTES] {
-        &self.config
+    /// Its size, without the part of a sector at the end: it could not be written. It may grow.
+    fn size_bytes(&self) -> u64 {
+        let size_bytes = self.source.size_bytes();
+        size_bytes - size_bytes % self.sector_bytes
+    }
+
+    /// The device's configuration as of now.
+    pub(super) fn config(&self) -> [u8; CONFIG_BYTES] {
+        let mut config = self.config;
+        let sectors = self.size_bytes() / SECTOR_BYTES;
+        config[..8].copy_from_slice(&sectors.to_le_bytes());
+        config
     }
 
     /// Features of the device.
@@ -204,7 +207,7 @@ impl Disk {
         let begin = sector.checked_mul(SECTOR_BYTES).ok_or(Fault::Io)?;
         let end = begin.checked_add(bytes).ok_or(Fault::Io)?;
         let is_whole = (begin | bytes).is_multiple_of(self.sector_bytes);
-        match end <= self.size_bytes && is_whole {
+        match end <= self.size_bytes() && is_whole {
             true => Ok(begin),
             false => Err(Fault::Io),
         }

@@ -1,4 +1,5 @@
-//! A snapshot of a running overlay: a new layer on top, while reads and writes go on.
+//! A snapshot of a running overlay: a new layer on top, while reads and writes go on; and another
+//! size of its device.
 //!
 //! The new file is made and opened first. The pause is an exchange of the list of layers, which
 //! waits for the writes under way. The old top layer, which takes no more writes, is made durable
@@ -16,7 +17,16 @@ use super::{LAYERS_MAX, Layers, Overlay};
 use parking_lot::RwLockWriteGuard;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+/// True if a device of `size_bytes` is to become larger; an error if smaller.
+pub(in super::super) fn larger(size_bytes: u64, wanted: u64) -> Result<bool, OverlayError> {
+    match wanted < size_bytes {
+        true => Err(OverlayError::Smaller { wanted, size_bytes }),
+        false => Ok(wanted > size_bytes),
+    }
+}
 
 /// Makes and opens a layer: the path of the one below, its own, and the superblock of the one
 /// below.
@@ -64,6 +74,29 @@ impl Overlay {
         new.clone_into(&mut here.path);
         self.freeze()?;
         Ok(pause)
+    }
+
+    /// Makes the device larger while it is read and written; zeros lie behind the former end. The
+    /// size is durable then. Returns the former size.
+    ///
+    /// # Errors
+    /// [`OverlayError::Smaller`], [`OverlayError::TooLarge`], [`OverlayError::NotWritable`]; on a
+    /// full disk nothing has changed.
+    pub fn grow(&self, size_bytes: u64) -> Result<u64, OverlayError> {
+        // No other layer comes on top meanwhile.
+        let _origin = self.origin.lock();
+        if !self.writable {
+            return Err(OverlayError::NotWritable);
+        }
+        let former = self.size();
+        if larger(former, size_bytes)? {
+            // The file first: a size that clients have seen must be there after a crash.
+            Arc::clone(&self.list()[0]).grow(size_bytes)?;
+            self.base.grow(size_bytes);
+            // Release pairs with Acquire in `size`.
+            self.size_bytes.store(size_bytes, Ordering::Release);
+        }
+        Ok(former)
     }
 
     /// Exchanges the list, which the caller has locked. The former top layer is to be frozen.

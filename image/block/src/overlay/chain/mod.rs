@@ -17,12 +17,14 @@ use super::format::Entry;
 use super::layer::{Layer, Used};
 use crate::source::{BlockSource, BlockWrites, Deliver, Extent, ReadError, Written, check_range};
 use live::Origin;
+pub(super) use live::larger;
 use parking_lot::{Condvar, Mutex, RwLock};
 use read::{WINDOW_GRAINS, look_up, with_buffer};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The most layers above an image.
@@ -33,7 +35,7 @@ type Layers = Arc<[Arc<Layer>]>;
 
 /// An image with layers above it.
 pub struct Overlay {
-    base: Arc<dyn BlockSource>,
+    base: Enlarged,
     /// The top one first. A writer holds the list while it writes, so that its layer stays the top.
     layers: RwLock<Layers>,
     /// Place of the top one, for a new one above it; none in tests. Held while one is put there.
@@ -42,7 +44,8 @@ pub struct Overlay {
     unfrozen: Mutex<Option<Arc<Layer>>>,
     writable: bool,
     grain_bytes: u64,
-    size_bytes: u64,
+    /// It only grows.
+    size_bytes: AtomicU64,
     ranges: Ranges,
     logged: Mutex<HashSet<u64>>,
 }
@@ -63,16 +66,22 @@ impl Overlay {
         let superblock = layers[0].superblock();
         let layers: Layers = layers.into_iter().map(Arc::new).collect();
         Self {
-            base: Enlarged::of(base, superblock.size_bytes),
+            base: Enlarged::new(base, superblock.size_bytes),
             layers: RwLock::new(layers),
             origin: Mutex::new(None),
             unfrozen: Mutex::new(None),
             writable,
             grain_bytes: u64::from(superblock.grain_bytes),
-            size_bytes: superblock.size_bytes,
+            size_bytes: AtomicU64::new(superblock.size_bytes),
             ranges: Ranges::default(),
             logged: Mutex::new(HashSet::new()),
         }
+    }
+
+    /// Size of the device in bytes.
+    fn size(&self) -> u64 {
+        // Acquire, from the Release in `grow`: the layer and the base have that size, too.
+        self.size_bytes.load(Ordering::Acquire)
     }
 
     /// Number of layers above the image.
@@ -114,7 +123,7 @@ impl Overlay {
     /// # Errors
     /// [`OverlayError::Damaged`], or the system's.
     pub fn next_changed(&self, offset: u64, depth: usize) -> Result<Option<Changed>, OverlayError> {
-        let grains = self.size_bytes.div_ceil(self.grain_bytes);
+        let grains = self.size().div_ceil(self.grain_bytes);
         let mut grain = offset / self.grain_bytes;
         let layers = self.list();
         let layers = &layers[..depth.min(layers.len())];
@@ -146,7 +155,7 @@ impl Overlay {
         // or the end.
         Ok(first.map(|first: u64| {
             let start = (first * self.grain_bytes).max(offset);
-            let end = (grain * self.grain_bytes).min(self.size_bytes);
+            let end = (grain * self.grain_bytes).min(self.size());
             Changed {
                 offset: start,
                 len: end - start,
@@ -162,7 +171,7 @@ impl Overlay {
 
 impl BlockSource for Overlay {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size()
     }
 
     fn preferred_bytes(&self) -> u32 {
@@ -174,12 +183,12 @@ impl BlockSource for Overlay {
     }
 
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        check_range(offset, dst.len(), self.size_bytes)?;
+        check_range(offset, dst.len(), self.size())?;
         self.read(offset, dst, false)
     }
 
     fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
-        if let Err(error) = check_range(offset, len, self.size_bytes) {
+        if let Err(error) = check_range(offset, len, self.size()) {
             return deliver(Err(&error));
         }
         let grains = self.grains_of(offset, len);
@@ -199,14 +208,14 @@ impl BlockSource for Overlay {
     }
 
     fn extent(&self, offset: u64) -> Extent {
-        if offset >= self.size_bytes {
+        if offset >= self.size() {
             return Extent {
                 len: 0,
                 zero: false,
             };
         }
         let grain = offset / self.grain_bytes;
-        let mut end = self.size_bytes.div_ceil(self.grain_bytes);
+        let mut end = self.size().div_ceil(self.grain_bytes);
         for layer in self.list().iter() {
             // A damaged map counts as data, whose reads then report the error.
             let (entry, run) = layer
@@ -219,13 +228,13 @@ impl BlockSource for Overlay {
                 continue;
             }
             return Extent {
-                len: (run_end.min(end) * self.grain_bytes).min(self.size_bytes) - offset,
+                len: (run_end.min(end) * self.grain_bytes).min(self.size()) - offset,
                 zero: entry == Entry::Zero,
             };
         }
         // All layers are absent: the base decides, up to the first grain that a layer has.
         let below = self.base.extent(offset);
-        let end = (end * self.grain_bytes).min(self.size_bytes);
+        let end = (end * self.grain_bytes).min(self.size());
         Extent {
             len: below.len.min(end - offset),
             zero: below.zero,
@@ -233,14 +242,14 @@ impl BlockSource for Overlay {
     }
 
     fn written(&self, offset: u64) -> Option<Written> {
-        if offset >= self.size_bytes {
+        if offset >= self.size() {
             return Some(Written {
                 len: 0,
                 since: false,
             });
         }
         let grain = offset / self.grain_bytes;
-        let end = self.size_bytes.div_ceil(self.grain_bytes);
+        let end = self.size().div_ceil(self.grain_bytes);
         let layer = &self.list()[0];
         // What a damaged map does not tell counts as written: a backup then reads the error.
         let kind = layer.run(grain, end).unwrap_or((Entry::Zero, 1));
@@ -254,7 +263,7 @@ impl BlockSource for Overlay {
             }
         }
         Some(Written {
-            len: (run_end.min(end) * self.grain_bytes).min(self.size_bytes) - offset,
+            len: (run_end.min(end) * self.grain_bytes).min(self.size()) - offset,
             since,
         })
     }

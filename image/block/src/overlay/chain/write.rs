@@ -28,7 +28,7 @@ impl Overlay {
         let grain = offset / self.grain_bytes;
         let start = grain * self.grain_bytes;
         // The last grain may extend beyond the device.
-        let there = (self.size_bytes - start).min(self.grain_bytes).to_usize();
+        let there = (self.size() - start).min(self.grain_bytes).to_usize();
         let skip = (offset - start).to_usize();
         let mut bytes = vec![0; self.grain_bytes.to_usize()];
         // A whole grain is replaced without reading it.
@@ -46,20 +46,22 @@ impl Overlay {
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), WriteError> {
+        let size_bytes = self.size();
         match offset.checked_add(len) {
-            Some(end) if end <= self.size_bytes => Ok(()),
+            Some(end) if end <= size_bytes => Ok(()),
             _ => Err(WriteError::OutOfRange {
                 offset,
                 len,
-                size_bytes: self.size_bytes,
+                size_bytes,
             }),
         }
     }
 
     /// The grains that lie wholly in a range; the device's last one may be shorter than others.
     fn whole_grains(&self, offset: u64, len: u64) -> Range<u64> {
-        let end = match offset + len == self.size_bytes {
-            true => self.size_bytes.div_ceil(self.grain_bytes),
+        let size_bytes = self.size();
+        let end = match offset + len == size_bytes {
+            true => size_bytes.div_ceil(self.grain_bytes),
             false => (offset + len) / self.grain_bytes,
         };
         offset.div_ceil(self.grain_bytes)..end
@@ -129,9 +131,14 @@ impl BlockWrites for Overlay {
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), WriteError> {
         self.check(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        // Held first: the last grain is whole only as long as the device ends in it.
+        let grains = offset / self.grain_bytes..(offset + len).div_ceil(self.grain_bytes);
+        let _held = self.ranges.hold(grains);
         let whole = self.whole_grains(offset, len);
         if whole.start < whole.end {
-            let _held = self.ranges.hold(whole.clone());
             self.layers.read()[0].zero(whole)?;
         }
         Ok(())

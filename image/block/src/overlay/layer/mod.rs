@@ -45,6 +45,7 @@ pub struct Used {
 pub(super) struct Layer {
     store: Box<dyn Store>,
     seal: Arc<Seal>,
+    /// Sizes of the parts. The number of grains is the map's, since it may grow.
     geometry: Geometry,
     dirty_max: usize,
     log: Mutex<Log>,
@@ -212,14 +213,14 @@ impl Layer {
     /// # Errors
     /// [`OverlayError`].
     pub(super) fn run(&self, first: u64, end: u64) -> Result<(Entry, u64), OverlayError> {
-        // A device may be larger than the layers below its top one, which have nothing there.
-        if first >= self.geometry.grains {
-            return Ok((Entry::Absent, end.saturating_sub(first)));
-        }
         let mut kind = None;
         let mut len = 0;
         let mut looks = 0;
         let mut state = self.state.lock();
+        // A device may be larger than the layers below its top one, which have nothing there.
+        if first >= state.map.grains() {
+            return Ok((Entry::Absent, end.saturating_sub(first)));
+        }
         state
             .map
             .walk(&*self.store, first..end, &mut |_, entries, run| {

@@ -14,19 +14,38 @@ impl Layer {
     /// # Errors
     /// [`OverlayError::NoSpace`]: nothing has changed; others.
     pub(in super::super) fn snapshot(&self) -> Result<(), OverlayError> {
+        self.snapshot_sized(None)
+    }
+
+    /// Makes the device larger: a snapshot whose superblock has the new size, so that after a crash
+    /// the size and the pointers to leaves belong together. It is durable then. Layers below it and
+    /// the image must have nothing behind the former end.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`]; [`OverlayError::TooLarge`].
+    pub(in super::super) fn grow(&self, size_bytes: u64) -> Result<(), OverlayError> {
+        self.snapshot_sized(Some(size_bytes))
+    }
+
+    fn snapshot_sized(&self, size_bytes: Option<u64>) -> Result<(), OverlayError> {
         let mut log = self.log.lock();
         let mut state = self.state.lock();
         if let Some(reason) = &state.broken {
             return Err(OverlayError::Broken(reason.clone()));
         }
+        let mut superblock = log.superblock.clone();
+        superblock.size_bytes = size_bytes.unwrap_or(superblock.size_bytes);
+        superblock.check_sizes()?;
         let mut written = Written::default();
         // Kept to restore: a failed snapshot must change nothing.
-        let before = state.slots.clone();
+        let (before, grains) = (state.slots.clone(), state.map.grains());
+        state.map.resize(superblock.grains());
         let made = self.write_snapshot(&log.superblock, &mut state, &mut written);
-        let (snapshot, mut slots) = match made {
+        let (snapshot, slots) = match made {
             Ok(made) => made,
             Err(error) => {
                 state.map.undo(&written);
+                state.map.resize(grains);
                 state.slots = before;
                 if matches!(error, OverlayError::Broken(_)) {
                     state.broken = Some(error.to_string());
@@ -34,7 +53,6 @@ impl Layer {
                 return Err(error);
             }
         };
-        let mut superblock = log.superblock.clone();
         superblock.generation += 1;
         // The log begins again in its other half; groups of the old half have lower sequence
         // numbers.
@@ -49,19 +67,7 @@ impl Layer {
         }
         log.superblock = superblock;
         state.map.keep(&written);
-        // Slots of writes in progress are in no map yet and would be free in the snapshot's copy.
-        for range in &state.in_flight {
-            range.clone().for_each(|slot| {
-                slots.claim(slot);
-            });
-        }
-        state.slots = slots;
-        state.pending.clear();
-        state.freed.clear();
-        state.discarded = false;
-        state.durable = state.changes;
-        state.log_used = 0;
-        state.zeroed_leaves = 0;
+        state.begin_log(slots);
         Ok(())
     }
 
@@ -124,6 +130,25 @@ impl Layer {
     pub(in super::super) fn is_changed(&self) -> bool {
         let state = self.state.lock();
         state.log_used > 0 || !state.pending.is_empty()
+    }
+}
+
+impl State {
+    /// Goes on with an empty log and these slots, behind a snapshot.
+    fn begin_log(&mut self, mut slots: Slots) {
+        // Slots of writes in progress are in no map yet and would be free in the snapshot's copy.
+        for range in &self.in_flight {
+            range.clone().for_each(|slot| {
+                slots.claim(slot);
+            });
+        }
+        self.slots = slots;
+        self.pending.clear();
+        self.freed.clear();
+        self.discarded = false;
+        self.durable = self.changes;
+        self.log_used = 0;
+        self.zeroed_leaves = 0;
     }
 }
 

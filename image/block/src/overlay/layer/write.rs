@@ -137,9 +137,9 @@ impl Layer {
         let mut grain = grains.start;
         while grain < grains.end {
             // Leaf by leaf: each is changed as a whole or not at all.
-            let end = self.geometry.leaf_end(grain).min(grains.end);
-            let count = end - grain;
             let mut state = self.admit(1)?;
+            let end = state.map.leaf_end(grain).min(grains.end);
+            let count = end - grain;
             state.reserved -= 1;
             state.zeroed_leaves += 1;
             let before = state.freed.len();

@@ -175,6 +175,105 @@ fn a_crash_within_a_snapshot_loses_nothing() {
     }
 }
 
+/// The disk fails at a sync within the growth, each in turn, and loses some of what was not synced.
+#[test]
+fn a_crash_while_a_device_grows_leaves_one_of_both_sizes() {
+    let (small, large) = (300 * GRAIN - 700, 900 * GRAIN - 100);
+    let mut found = [0; 2];
+    for seed in 0..48_u64 {
+        let mut random = seed;
+        let base = noise(small, 1000 + seed);
+        let disk = match seed % 3 {
+            0 => fresh_sealed(small as u64, GRAIN as u32, Cipher::fastest()),
+            _ => fresh(small as u64, GRAIN as u32),
+        };
+        let over = overlay(&disk, base.clone());
+        let mut expected = base.clone();
+        // The last grain is short.
+        for grain in [0, 7, 255, 299] {
+            let range = grain * GRAIN..((grain + 1) * GRAIN).min(small);
+            let bytes = noise(range.len(), split_mix(&mut random));
+            over.write(range.start as u64, &bytes).unwrap();
+            expected[range].copy_from_slice(&bytes);
+        }
+        over.flush().unwrap();
+        disk.fail_after(Some(seed / 3 % 4));
+        let grown = over.grow(large as u64);
+        drop(over);
+        disk.fail_after(None);
+        disk.crash(&mut random, [0, 128, 256][seed as usize / 12 % 3]);
+        let over = overlay(&disk, base.clone());
+        let size = over.size_bytes() as usize;
+        assert!(size == small || size == large, "seed {seed}: {size}");
+        assert!(size == large || grown.is_err(), "seed {seed}");
+        found[usize::from(size == large)] += 1;
+        expected.resize(size, 0);
+        assert!(contents(&over) == expected, "seed {seed}");
+        // It goes on, with either size.
+        over.grow(large as u64).unwrap();
+        expected.resize(large, 0);
+        for at in [small - 5, large - 10] {
+            over.write(at as u64, &[6; 10]).unwrap();
+            expected[at..at + 10].fill(6);
+        }
+        over.close().unwrap();
+        drop(over);
+        let over = overlay(&disk, base);
+        assert!(contents(&over) == expected, "seed {seed}");
+    }
+    assert!(found[0] > 4 && found[1] > 4, "{found:?}");
+}
+
+/// Writers on both sides of the end, while it moves through a grain.
+#[test]
+fn a_device_grows_under_its_writers() {
+    let size = 40 * GRAIN + 512;
+    let disk = fresh(size as u64, GRAIN as u32);
+    let over = overlay(&disk, vec![1; size]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..100 {
+                over.write(size as u64 - 512, &[2; 512]).unwrap();
+                if round % 10 == 0 {
+                    over.discard(0, size as u64).unwrap();
+                }
+            }
+        });
+        for step in 1..=20_u64 {
+            let end = size as u64 + step * 512;
+            assert_eq!(over.grow(end).unwrap(), end - 512);
+            over.write(end - 512, &[3; 512]).unwrap();
+        }
+    });
+    over.close().unwrap();
+    let bytes = contents(&over);
+    assert!(bytes[size..].iter().all(|&byte| byte == 3));
+    drop(over);
+    assert!(contents(&overlay(&disk, vec![1; size])) == bytes);
+}
+
+#[test]
+fn a_full_disk_keeps_a_device_s_size() {
+    let size = 64 * GRAIN;
+    let disk = fresh(size as u64, GRAIN as u32);
+    let over = overlay(&disk, vec![0; size]);
+    over.write(0, &[5; GRAIN]).unwrap();
+    disk.limit(Some(slot_at(1)));
+    let refused = over.grow(1 << 30).unwrap_err();
+    assert!(matches!(refused, OverlayError::NoSpace(_)), "{refused}");
+    assert_eq!(over.size_bytes(), size as u64);
+    disk.limit(None);
+    over.flush().unwrap();
+    over.grow(1 << 30).unwrap();
+    over.write((1 << 30) - 1, &[7]).unwrap();
+    over.close().unwrap();
+    drop(over);
+    let over = overlay(&disk, vec![0; size]);
+    let mut byte = [0];
+    over.read_into((1 << 30) - 1, &mut byte).unwrap();
+    assert_eq!((over.size_bytes(), byte), (1 << 30, [7]));
+}
+
 #[test]
 fn a_flush_of_nothing_costs_no_sync_and_one_of_much_costs_one() {
     let disk = fresh(1 << 20, GRAIN as u32);

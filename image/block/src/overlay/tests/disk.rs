@@ -21,6 +21,8 @@ struct Contents {
     /// The disk is full at this size.
     bytes_max: Option<usize>,
     syncs: u64,
+    /// After so many syncs all fail.
+    syncs_max: Option<u64>,
 }
 
 impl Disk {
@@ -49,6 +51,12 @@ impl Disk {
 
     pub(super) fn limit(&self, bytes_max: Option<usize>) {
         self.0.lock().bytes_max = bytes_max;
+    }
+
+    /// Has syncs fail after so many from now on.
+    pub(super) fn fail_after(&self, syncs: Option<u64>) {
+        let mut disk = self.0.lock();
+        disk.syncs_max = syncs.map(|syncs| disk.syncs + syncs);
     }
 
     pub(super) fn syncs(&self) -> u64 {
@@ -105,6 +113,9 @@ impl Store for Disk {
 
     fn sync(&self) -> io::Result<()> {
         let mut disk = self.0.lock();
+        if disk.syncs_max.is_some_and(|max| disk.syncs >= max) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         disk.syncs += 1;
         let Contents {
             now,

@@ -3,7 +3,7 @@
 use super::super::describe;
 use super::super::identity::Identity;
 use super::super::tools::{
-    CloneKind, clone, clone_sized, create, create_sized, is_overlay_file, open,
+    CloneKind, clone, clone_sized, create, create_sized, grow, is_overlay_file, open,
 };
 use super::*;
 use crate::source::{BlockSource, BlockWrites};
@@ -72,6 +72,39 @@ fn one_writer_at_a_time_and_what_it_wrote_is_there_the_next_time() {
     assert!(!is_overlay_file(&files.path("none")).unwrap());
     // A file that cannot be read is not an image for that.
     is_overlay_file(Path::new("/proc/self/mem")).unwrap_err();
+}
+
+#[test]
+fn a_device_becomes_larger_and_not_smaller() {
+    let files = Files::new();
+    let size = SIZE as u64;
+    let over = files.open("one", true).unwrap();
+    over.write(0, &[5; GRAIN]).unwrap();
+    assert_eq!(over.grow(2 * size).unwrap(), size);
+    assert_eq!(over.grow(2 * size).unwrap(), 2 * size);
+    let refused = over.grow(size).unwrap_err().to_string();
+    assert!(refused.contains("does not become smaller"), "{refused}");
+    let refused = over.grow(u64::MAX / 2).unwrap_err();
+    assert!(matches!(refused, OverlayError::TooLarge { .. }));
+    over.write(2 * size - 1, &[7]).unwrap();
+    // The layer that comes on top has the size of then.
+    over.take_snapshot(&files.path("two")).unwrap();
+    assert_eq!(over.grow(3 * size).unwrap(), 2 * size);
+    let refused = grow(&files.path("two"), None, 4 * size).unwrap_err();
+    assert!(refused.to_string().contains("another process"), "{refused}");
+    over.close().unwrap();
+    drop(over);
+    assert_eq!(grow(&files.path("two"), None, 4 * size).unwrap(), 3 * size);
+    assert_eq!(describe(&files.path("two")).unwrap().size_bytes, 4 * size);
+    let refused = grow(&files.path("one"), None, 8 * size).unwrap_err();
+    assert!(refused.to_string().contains("no more writes"), "{refused}");
+    let over = files.open("two", true).unwrap();
+    assert_eq!(over.size_bytes(), 4 * size);
+    let mut bytes = vec![1; 4 * SIZE];
+    over.read_into(0, &mut bytes).unwrap();
+    assert!(bytes[..GRAIN].iter().all(|&byte| byte == 5));
+    assert_eq!(bytes.iter().filter(|&&byte| byte != 0).count(), GRAIN + 1);
+    assert_eq!(bytes[2 * SIZE - 1], 7);
 }
 
 #[test]
