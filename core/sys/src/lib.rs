@@ -17,8 +17,8 @@
 //!   [`fuse_ring`]: its queues over io_uring; [`file_system`]: to file systems that are to end.
 //! - [`interface`]: the kernel's network interfaces; [`interface_features`]: their offload
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
-//!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
-//!   calls of other programs.
+//!   that keep frames from the kernel; [`namespace`]: namespaces of the network and of users;
+//!   [`seccomp`]: system calls of other programs.
 //! - [`userfault`]: missing pages of another process's memory.
 //! - [`signals`]: waiting for signals, whatever memory is left.
 //! - [`activation`]: listening sockets that a service manager has opened.

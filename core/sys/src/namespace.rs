@@ -1,9 +1,12 @@
-//! A private network namespace: interfaces that no other process sees.
+//! Namespaces: a private one of the network, whose interfaces no other process sees; one of users,
+//! and mounts in which owners are mapped by it.
 //!
-//! Why here: leaving a namespace is a system call about the calling thread alone, which needs care.
-//! Must stay true: only the network's namespace changes, for the calling thread, the threads that
-//! it starts afterwards, and their children; descriptors and memory stay shared. Source:
-//! unshare(2), network_namespaces(7).
+//! Why here: leaving a namespace is a system call about the calling thread alone, which needs care,
+//! and one of users is made by a process of its own. Must stay true: only the network's namespace
+//! changes, for the calling thread, the threads that it starts afterwards, and their children;
+//! descriptors and memory stay shared. The process that makes a namespace of users calls nothing
+//! that takes a lock. Source: unshare(2), network_namespaces(7), user_namespaces(7),
+//! mount_setattr(2).
 //!
 //! ```
 //! use sidecore_sys::{interface, namespace};
@@ -15,10 +18,19 @@
 //!     Err(error) => println!("needs root: {error}"),
 //! }
 //! ```
-#![allow(unsafe_code)] // unshare(2)
+#![allow(unsafe_code)] // unshare(2), clone(2), mount_setattr(2)
 
 use crate::SysError;
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// Gives the calling thread a network namespace of its own, in which only a loopback is, still
 /// down. It ends, with every interface in it, when its last thread and process do.
@@ -34,9 +46,162 @@ pub fn leave_network() -> Result<(), SysError> {
     })
 }
 
+/// A run of ids of users or groups: `count` from `inside` on in a namespace are those from `outside`
+/// on in this process's one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdRun {
+    /// The first id in the namespace.
+    pub inside: u32,
+    /// The first id here.
+    pub outside: u32,
+    /// Number of ids, at least 1.
+    pub count: u32,
+}
+
+/// A namespace of users with these maps, which a descriptor holds and no process is in. Starts a
+/// process for a moment, and waits for its end.
+///
+/// # Errors
+/// The system's: `EINVAL` for maps that overlap or have more than 340 runs, `EPERM` where this user
+/// may not map those ids.
+pub fn users(uids: &[IdRun], gids: &[IdRun]) -> io::Result<OwnedFd> {
+    let (wait, go) = pipe_with(PipeFlags::CLOEXEC)?;
+    let flags = libc::c_long::from(libc::CLONE_NEWUSER | libc::SIGCHLD);
+    // SAFETY: without a stack and CLONE_VM, clone(2) is fork(2). The child, which may have been
+    // made while other threads held locks, takes none: it goes on only below.
+    let child =
+        unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
+    if child == 0 {
+        let mut byte = 0_u8;
+        // SAFETY: close(2), read(2) and _exit(2) may be called after a fork of a process with
+        // threads. The descriptors are the child's own copies, and the byte is written to alone.
+        unsafe {
+            libc::close(go.as_raw_fd());
+            // Until the parent is done, or has ended.
+            while libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1) < 0 {}
+            libc::_exit(0);
+        }
+    }
+    let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(io::Error::last_os_error)?;
+    let place = |name: &str| format!("/proc/{}/{name}", pid.as_raw_nonzero());
+    let make = || -> io::Result<OwnedFd> {
+        std::fs::write(place("uid_map"), lines(uids))?;
+        std::fs::write(place("gid_map"), lines(gids))?;
+        Ok(File::open(place("ns/user"))?.into())
+    };
+    let made = make();
+    drop(go);
+    while waitpid(Some(pid), WaitOptions::empty()) == Err(Errno::INTR) {}
+    made
+}
+
+/// A map as the kernel takes it.
+fn lines(runs: &[IdRun]) -> String {
+    let lines = runs.iter().map(|run| {
+        let IdRun {
+            inside,
+            outside,
+            count,
+        } = run;
+        format!("{inside} {outside} {count}\n")
+    });
+    lines.collect()
+}
+
+/// Mounts the directory `from` on the directory `to` once more, read-only, with owners mapped by a
+/// namespace of [`users`]: what belongs to an inside id there belongs to the outside id here. Needs
+/// `CAP_SYS_ADMIN`; mounts below `from` are not there.
+///
+/// # Errors
+/// The system's: `EINVAL` for a file system that maps no owners, `ENOSYS` before Linux 5.12.
+pub fn mount_mapped(from: &Path, to: &Path, users: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let copy = open_tree(CWD, from, flags)?;
+    let attributes = MountAttributes {
+        set: MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY,
+        clear: 0,
+        propagation: 0,
+        users: users.as_raw_fd().unsigned_abs().into(),
+    };
+    // SAFETY: the path is empty and ends with a zero; the kernel reads one `struct mount_attr`,
+    // which `MountAttributes` is, of the size that is given. Both descriptors are borrowed.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            copy.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size_of::<MountAttributes>(),
+        )
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    Ok(move_mount(copy.as_fd(), "", CWD, to, flags)?)
+}
+
+/// `struct mount_attr`.
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    users: u64,
+}
+
+const _: () = assert!(size_of::<MountAttributes>() == 32);
+
+const MOUNT_ATTR_RDONLY: u64 = 1;
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::interface;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn owners_in_a_mapped_mount_are_those_outside() {
+        let run = |inside, outside, count| IdRun {
+            inside,
+            outside,
+            count,
+        };
+        let (uids, gids) = ([run(0, 100_000, 65_536)], [run(0, 200_000, 65_536)]);
+        let users = match users(&uids, &gids) {
+            Ok(users) => users,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("skipped: no user namespace here: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        super::users(&[run(0, 1, 5), run(3, 100, 5)], &gids).unwrap_err();
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        std::fs::create_dir(&from).unwrap();
+        std::fs::create_dir(&to).unwrap();
+        std::fs::write(from.join("file"), "x").unwrap();
+        match mount_mapped(&from, &to, users.as_fd()) {
+            Ok(()) => {}
+            // An old kernel, or a file system that maps no owners.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+                eprintln!("skipped: no mapped mounts here: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let seen = std::fs::metadata(to.join("file"));
+        let written = std::fs::write(to.join("other"), "x");
+        rustix::mount::unmount(&to, rustix::mount::UnmountFlags::DETACH).unwrap();
+        let seen = seen.unwrap();
+        assert_eq!((seen.uid(), seen.gid()), (100_000, 200_000));
+        let refused = written.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    }
 
     #[test]
     fn a_thread_sees_other_interfaces_than_before() {

@@ -4,6 +4,7 @@
 //! - `snapshots`: what they do: records, folders, overlayfs.
 //! - `layer_store`: the same layers for podman and its kind.
 //! - `mounts`: layers that are mounted, by the kernel itself or by a server for each.
+//! - `owners`: layers of containers that have a user namespace.
 //! - `records`, `messages`, `grpc`: files, bytes and wire.
 //!
 //! Must stay true: servers of layers outlive this process, and containers do not notice its end; a
@@ -14,6 +15,7 @@ mod grpc;
 mod layer_store;
 mod messages;
 mod mounts;
+mod owners;
 mod records;
 mod snapshots;
 #[cfg(test)]

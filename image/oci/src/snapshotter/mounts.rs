@@ -268,6 +268,39 @@ fn mount_file(data: &Path, dir: &Path) -> io::Result<()> {
     Ok(mount(data, dir, "erofs", flags, None)?)
 }
 
+/// Bytes and inodes of a folder's files; hard links count once. Files of a running container come
+/// and go while they are counted.
+pub(super) fn usage_of(folder: &Path) -> io::Result<(i64, i64)> {
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0;
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(path) = waiting.pop() {
+        let Some(stat) = if_there(fs::symlink_metadata(&path))? else {
+            continue;
+        };
+        // A hard link takes no further blocks.
+        if !seen.insert((stat.dev(), stat.ino())) {
+            continue;
+        }
+        bytes += i64::try_from(stat.blocks()).unwrap_or_default() * 512;
+        if stat.is_dir()
+            && let Some(entries) = if_there(fs::read_dir(&path))?
+        {
+            waiting.extend(entries.flatten().map(|entry| entry.path()));
+        }
+    }
+    Ok((bytes, i64::try_from(seen.len()).unwrap_or_default()))
+}
+
+/// The result, unless it is that the file has gone.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Keeps the files of a layer.
 pub(crate) struct Hold<'a> {
     mounts: &'a Mounts,

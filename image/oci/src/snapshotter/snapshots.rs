@@ -5,6 +5,7 @@
 //! | `records/ID` | what a snapshot is, durably |
 //! | `snapshots/ID/fs` | its files: a folder to write in, or a layer's mount |
 //! | `snapshots/ID/work` | overlayfs' own, while it is active |
+//! | `snapshots/ID/lower` | layers with mapped owners, for a container with a user namespace |
 //! | `layers/` | indexes and contents of layers |
 //!
 //! Must stay true: a record is written after its folder is there, and removed before it goes, so
@@ -16,7 +17,8 @@
 
 use super::grpc::{Code, Refusal};
 use super::messages::{Commit, Info, Mount, Prepare, Update, Usage};
-use super::mounts::{Mounts, Table};
+use super::mounts::{Mounts, Table, usage_of};
+use super::owners::{Owners, unmap};
 use super::records::{Kind, Layer, Record, Records, now, remote_layer};
 use super::{Config, Turns};
 use crate::store::{remove_folder, set_aside, sync};
@@ -84,6 +86,7 @@ impl Snapshots {
             labels,
         } = request;
         check_name(&key)?;
+        let owners = Owners::of(&labels)?;
         {
             let records = self.records.lock();
             if records.get(&key).is_some() {
@@ -108,25 +111,6 @@ impl Snapshots {
         }
         let id = records.new_id();
         let below = records.get(&parent).map(|parent| self.files(parent.id));
-        let make = || {
-            let folder = self.folder(id);
-            DirBuilder::new().mode(0o700).create(&folder)?;
-            // Overlayfs reads through this folder as the user that mounts.
-            fs::set_permissions(&folder, mode(0o711))?;
-            let files = self.files(id);
-            DirBuilder::new().mode(0o755).create(&files)?;
-            fs::set_permissions(&files, mode(0o755))?;
-            // The root of a container has the owner and mode of its image's.
-            if let Some(below) = &below {
-                let owner = fs::metadata(below)?;
-                chown(&files, Some(owner.uid()), Some(owner.gid()))?;
-                fs::set_permissions(&files, mode(owner.mode() & 0o7777))?;
-            }
-            match kind {
-                Kind::Active => DirBuilder::new().mode(0o711).create(folder.join("work")),
-                _ => Ok(()),
-            }
-        };
         let time = now();
         let record = Record {
             id,
@@ -139,17 +123,47 @@ impl Snapshots {
             usage: (0, 0),
             layer: None,
         };
-        let made = make().and_then(|()| {
-            let mounts = self.mounts_of(&records, &record);
-            records.put(None, record)?;
+        let made = self.make_folder(&record, below.as_deref(), owners.as_ref());
+        let made = made.map_err(|error| internal(&error)).and_then(|()| {
+            let mounts = self.mounts_of(&records, &record)?;
+            let put = records.put(None, record);
+            put.map_err(|error| internal(&error))?;
             Ok(mounts)
         });
-        match made {
-            Ok(mounts) => mounts,
-            Err(error) => {
-                let _ = fs::remove_dir_all(self.folder(id));
-                Err(internal(&error))
-            }
+        made.inspect_err(|_| {
+            unmap(&self.folder(id), &self.mounts);
+            let _ = fs::remove_dir_all(self.folder(id));
+        })
+    }
+
+    /// Makes the folders of a new snapshot, whose parent's files are in `below`.
+    fn make_folder(
+        &self,
+        record: &Record,
+        below: Option<&Path>,
+        owners: Option<&Owners>,
+    ) -> io::Result<()> {
+        let folder = self.folder(record.id);
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        // Overlayfs reads through this folder as the user that mounts.
+        fs::set_permissions(&folder, mode(0o711))?;
+        let files = self.files(record.id);
+        DirBuilder::new().mode(0o755).create(&files)?;
+        // The root of a container has the owner and mode of its image's.
+        let below = below.map(fs::metadata).transpose()?;
+        let (owner, bits) = match &below {
+            Some(below) => (Some((below.uid(), below.gid())), below.mode() & 0o7777),
+            None => (owners.map(|_| (0, 0)), 0o755),
+        };
+        if let Some((uid, gid)) = owner {
+            // Files that the container writes have owners outside of its namespace.
+            let (uid, gid) = owners.map_or((uid, gid), |owners| owners.outside(uid, gid));
+            chown(&files, Some(uid), Some(gid))?;
+        }
+        fs::set_permissions(&files, mode(bits))?;
+        match record.kind {
+            Kind::Active => DirBuilder::new().mode(0o711).create(folder.join("work")),
+            _ => Ok(()),
         }
     }
 
@@ -297,9 +311,17 @@ impl Snapshots {
         let mut parent = &record.parent;
         while !parent.is_empty() {
             let found = records.get(parent).ok_or_else(|| missing(parent))?;
-            lower.push(path(self.files(found.id)));
+            lower.push(self.files(found.id));
             parent = &found.parent;
         }
+        if let Some(owners) = Owners::of(&record.labels)? {
+            let mapped = owners.map(&self.folder(record.id), &lower, &self.mounts);
+            lower = mapped.map_err(|error| {
+                let text = format!("the owners of its layers cannot be mapped: {error}");
+                Refusal::new(Code::Internal, text)
+            })?;
+        }
+        let mut lower: Vec<String> = lower.into_iter().map(path).collect();
         let bind = |source: String, access: &str| {
             Ok(vec![Mount {
                 kind: "bind".into(),
@@ -361,7 +383,8 @@ impl Snapshots {
             .put(Some(&request.key), record)
             .map_err(|error| internal(&error))?;
         drop(records);
-        // Overlayfs has no more use for it.
+        // Overlayfs has no more use for them.
+        unmap(&self.folder(id), &self.mounts);
         let _ = fs::remove_dir_all(self.folder(id).join("work"));
         Ok(())
     }
@@ -386,6 +409,7 @@ impl Snapshots {
         }
         let removed = records.remove(key).map_err(|error| internal(&error))?;
         let record = removed.ok_or_else(|| missing(key))?;
+        unmap(&self.folder(record.id), &self.mounts);
         if let Some(layer) = &record.layer {
             self.mounts.undo(&self.files(record.id));
             // Images share layers: the contents go with the last snapshot of them. Looked for here
@@ -475,6 +499,7 @@ impl Snapshots {
         let mut aside = Vec::new();
         for entry in entries.into_iter().flatten().flatten() {
             if !ids.contains(&*entry.file_name().to_string_lossy()) {
+                unmap(&entry.path(), &self.mounts);
                 self.mounts.undo(&entry.path().join("fs"));
                 aside.push(set_aside(entry.path()));
             }
@@ -540,39 +565,6 @@ fn check_parent(records: &Records, parent: &str) -> Result<(), Refusal> {
             Code::InvalidArgument,
             format!("the parent {parent} is not committed"),
         )),
-    }
-}
-
-/// Bytes and inodes of a folder's files; hard links count once. Files of a running container come
-/// and go while they are counted.
-fn usage_of(folder: &Path) -> io::Result<(i64, i64)> {
-    let mut seen = BTreeSet::new();
-    let mut bytes = 0;
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(path) = waiting.pop() {
-        let Some(stat) = if_there(fs::symlink_metadata(&path))? else {
-            continue;
-        };
-        // A hard link takes no further blocks.
-        if !seen.insert((stat.dev(), stat.ino())) {
-            continue;
-        }
-        bytes += i64::try_from(stat.blocks()).unwrap_or_default() * 512;
-        if stat.is_dir()
-            && let Some(entries) = if_there(fs::read_dir(&path))?
-        {
-            waiting.extend(entries.flatten().map(|entry| entry.path()));
-        }
-    }
-    Ok((bytes, i64::try_from(seen.len()).unwrap_or_default()))
-}
-
-/// The result, unless it is that the file has gone.
-fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

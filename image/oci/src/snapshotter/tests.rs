@@ -9,6 +9,7 @@ use crate::layer::Store;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -321,6 +322,56 @@ fn labels_are_changed_and_filtered_by() {
     assert_eq!(list("kind==active"), ["one", "two"]);
     assert_eq!(list("labels.of!=one"), ["two"]);
     assert!(list("kind==committed").is_empty());
+}
+
+/// A container with a user namespace has its layers' files as its own, and the layers stay.
+#[test]
+fn owners_are_mapped_in_the_layers_below() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = with_one(folder.path());
+    let place = folder.path().join("root/snapshots");
+    let file = place.join("1/fs/file");
+    std::fs::write(&file, "x").unwrap();
+    snapshots.commit(commit("base", "key")).unwrap();
+    let owner = |path: &Path| {
+        let found = std::fs::metadata(path).unwrap();
+        (found.uid(), found.gid())
+    };
+    let before = owner(&file);
+    let label = |name: &str| format!("containerd.io/snapshot/{name}mapping");
+    let mut half = prepare("half", "base");
+    half.labels.insert(label("uid"), "0:100000:65536".into());
+    let mut whole = prepare("top", "base");
+    whole.labels.clone_from(&half.labels);
+    whole.labels.insert(label("gid"), "0:200000:65536".into());
+    let refused = snapshots.prepare(Kind::Active, half).unwrap_err();
+    assert_eq!(refused.code, Code::InvalidArgument);
+    let mounts = match snapshots.prepare(Kind::Active, whole) {
+        Ok(mounts) => mounts,
+        // An old kernel, or a file system that maps no owners.
+        Err(refused) if refused.text.contains("cannot be mapped") => {
+            eprintln!("skipped: {refused}");
+            assert!(!place.join("2").exists() && file.exists());
+            return;
+        }
+        Err(refused) => panic!("{refused}"),
+    };
+    let lower = mounts[0].options.last().unwrap();
+    let lower = Path::new(lower.strip_prefix("lowerdir=").unwrap());
+    assert_eq!(lower, place.join("2/lower/0"));
+    let mapped = (100_000, 200_000);
+    assert_eq!(owner(&lower.join("file")), mapped);
+    assert_eq!(owner(&place.join("2/fs")), mapped);
+    assert!(std::fs::write(lower.join("file"), "y").is_err());
+    assert_eq!(snapshots.mounts("top").unwrap(), mounts);
+    // As after a start of the machine.
+    rustix::mount::unmount(lower, rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert_eq!(snapshots.mounts("top").unwrap(), mounts);
+    assert_eq!(owner(&lower.join("file")), mapped);
+    snapshots.remove("top").unwrap();
+    assert!(!place.join("2").exists());
+    assert_eq!(std::fs::read(&file).unwrap(), b"x");
+    assert_eq!(owner(&file), before);
 }
 
 /// A crash may leave two things: a record half written, and a folder without a record.
