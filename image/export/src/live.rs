@@ -495,7 +495,7 @@ fn age(seconds: u64) -> String {
 
 /// Letters of the longest way, `rootless`.
 const WAY_LETTERS_MAX: usize = 8;
-/// Kinds of addresses that are paths of sockets.
+/// Kinds of addresses that are paths.
 const SOCKETS: [&str; 3] = ["unix", "vhost-user", "memory"];
 
 #[cfg(test)]

@@ -1,17 +1,26 @@
-//! The FUSE file from end to end, as `dd` reads it.
+//! The FUSE file from end to end, as `dd` reads it; and page faults of a guest's memory.
 //!
-//! Why here: every mount reads through this file; its speed bounds them all.
+//! Why here: every mount reads through this file; its speed bounds them all. Faults are the other
+//! way by which the kernel asks a server of ours for pages.
 //! Must stay true: each round mounts anew, so that the kernel has no cached page of the file; the
-//! image is in the page cache, so that no disk is measured.
+//! image is in the page cache, so that no disk is measured; all bytes are compared.
 //! Source: the slides on the block device (docs/papers.md), `dd` of the device.
 
 use super::inputs::{Corpus, sidecore, warm_all, wrong};
 use super::tools::{Runner, Server, tool};
 use super::{Bench, BenchError, Candidate, file_bytes};
 use crate::measure::Better;
+use crate::measure::stats::Series;
 use sidecore_block::format::Format;
+use sidecore_random::Random;
+use sidecore_sys::local_socket;
+use sidecore_sys::userfault::LazyMemory;
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 /// `dd` of zstd and LZ4.
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
@@ -98,3 +107,91 @@ pub(crate) fn dd(file: &Path) -> Result<Command, BenchError> {
         .arg(format!("if={}", file.display()));
     Ok(command)
 }
+
+/// First touches of a guest's memory that a zstd image backs, in random order.
+pub(crate) fn faults(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    let raw = bench.raw(Corpus::Small)?;
+    let image = bench.image(Corpus::Small, Format::Zstd)?;
+    warm_all(&[&image])?;
+    let mut contents = std::fs::read(&raw).map_err(BenchError::io("read the contents"))?;
+    let pages = (contents.len() / PAGE_BYTES).min(bench.choose(1000, 16_384));
+    contents.truncate(pages * PAGE_BYTES);
+    let arounds = ["4KiB", "64KiB"];
+    // A candidate returns the median; the rest of the same touches goes here.
+    let p99: Vec<RefCell<Vec<f64>>> = arounds.iter().map(|_| RefCell::default()).collect();
+    let mut candidates = Vec::new();
+    for (around, p99) in arounds.into_iter().zip(&p99) {
+        let program = bench.config.sidecore.clone();
+        let (image, contents) = (&image, &contents);
+        candidates.push(Candidate::of_one(around, move |runner| {
+            let times_us = touch(runner, &program, image, around, contents)?;
+            p99.borrow_mut().push(times_us[times_us.len() * 99 / 100]);
+            Ok(times_us[times_us.len() / 2])
+        }));
+    }
+    let series = bench.interleave("page fault of a guest, median", "us", &mut candidates)?;
+    drop(candidates);
+    for ((around, p99), series) in arounds.into_iter().zip(p99).zip(&series) {
+        let Some(series) = series else { continue };
+        let name = format!("page fault of a guest, {around} a fault");
+        let row = bench.row(format!("{name}, median"), None, series, "us");
+        row.better = Better::Lower;
+        row.note("touches of pages that came with another one are among them");
+        let p99 = Series::new(p99.into_inner());
+        bench.row(format!("{name}, p99"), None, &p99, "us").better = Better::Lower;
+    }
+    Ok(())
+}
+
+/// Microseconds of the first touch of each page, sorted.
+fn touch(
+    runner: &Runner,
+    program: &Path,
+    image: &Path,
+    around: &str,
+    contents: &[u8],
+) -> Result<Vec<f64>, BenchError> {
+    let lacks = |error| BenchError::Missing(format!("userfaultfd needs root here: {error}"));
+    let memory = LazyMemory::new(contents.len()).map_err(lacks)?;
+    let socket = runner.fresh("sock");
+    let mut command = sidecore(program, runner.directory());
+    command.arg("memory").arg(image).args(["--around", around]);
+    command.arg("--socket").arg(&socket);
+    let ready = |said: &str| said.lines().any(|line| line == "ready");
+    let _server = runner.serve(&mut command, None, ready)?;
+    let regions = serde_json::json!([{
+        "base_host_virt_addr": memory.address(),
+        "size": contents.len(),
+        "offset": 0,
+        "page_size": PAGE_BYTES,
+    }]);
+    let client = UnixStream::connect(&socket).map_err(BenchError::io("connect to the server"))?;
+    let descriptors = [memory.descriptor()];
+    local_socket::send(client.as_fd(), regions.to_string().as_bytes(), &descriptors)?;
+    let mut order: Vec<usize> = (0..contents.len() / PAGE_BYTES).collect();
+    let mut random = Random::new(SEED);
+    for last in (1..order.len()).rev() {
+        order.swap(last, random.index(last + 1));
+    }
+    let mut page = vec![0; PAGE_BYTES];
+    let mut times_us = Vec::with_capacity(order.len());
+    for number in order {
+        let at = number * PAGE_BYTES;
+        let began = Instant::now();
+        let mut is_same = memory.copy_to(at, &mut page[..1]);
+        times_us.push(began.elapsed().as_nanos() as f64 / 1000.0);
+        is_same &= memory.copy_to(at, &mut page) && page == contents[at..at + PAGE_BYTES];
+        if !is_same {
+            return Err(BenchError::WrongBytes {
+                what: "guest memory".into(),
+                detail: format!("at byte {at}"),
+            });
+        }
+    }
+    times_us.sort_by(f64::total_cmp);
+    Ok(times_us)
+}
+
+const PAGE_BYTES: usize = 4096;
+/// Seed of the order, the same in each round.
+const SEED: u64 = 0x6d65_6d6f;

@@ -70,7 +70,10 @@ impl Service for Block {
             nbd::run(bench)?;
             scaling::run(bench)
         }),
-        Group::new("fuse", fuse::run),
+        Group::new("fuse", |bench| {
+            fuse::run(bench)?;
+            fuse::faults(bench)
+        }),
         Group::new("mount", mount::run),
     ];
 }
