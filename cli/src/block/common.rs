@@ -275,8 +275,8 @@ pub(super) fn status(
                 move |new| overlay.snapshot(new).map_err(|error| error.to_string()),
                 move |size_bytes| {
                     let former = grows.grow(size_bytes).map_err(|error| error.to_string())?;
-                    let failed = |error| format!("it is larger, but its device is not: {error}");
-                    grown().map_err(failed)?;
+                    grown()
+                        .map_err(|error| format!("it is larger, but its device is not: {error}"))?;
                     Ok(former)
                 },
             )

@@ -40,7 +40,7 @@ impl Disk {
         serial: &str,
         sector_bytes: u32,
     ) -> Option<Self> {
-        if source.size_bytes() < sector_bytes.into() {
+        if source.size_bytes() < u64::from(sector_bytes) {
             return None;
         }
         let mut config = [0; CONFIG_BYTES];
