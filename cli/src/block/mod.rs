@@ -92,7 +92,8 @@ impl Command {
             clean_after_the_dead();
         }
         run_each!(self; Pack Unpack Info Verify Index Mount Layer Umount Attach Detach Serve
-            Memory List Status Commit Clone Rebase Snapshot Resize Diff Export Ls Cat Find Extract Bench)
+            Memory List Status Commit Clone Rebase Snapshot Resize Diff Export Ls Cat Find Extract
+            Bench)
     }
 }
 

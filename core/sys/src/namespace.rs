@@ -46,8 +46,8 @@ pub fn leave_network() -> Result<(), SysError> {
     })
 }
 
-/// A run of ids of users or groups: `count` from `inside` on in a namespace are those from `outside`
-/// on in this process's one.
+/// A run of ids of users or groups: `count` from `inside` on in a namespace are those from
+/// `outside` on in this process's one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdRun {
     /// The first id in the namespace.

@@ -46,8 +46,8 @@ pub fn serve(
 
 /// Has the kernel take the present size of a source that has grown, of which this process serves
 /// `place`: a device that [`serve`] made, or a directory on which one is mounted. The file system
-/// there keeps its size. Does nothing where there is no device. Blocks on this process's own server:
-/// call it on a thread that serves no reads.
+/// there keeps its size. Does nothing where there is no device. Blocks on this process's own
+/// server: call it on a thread that serves no reads.
 ///
 /// # Errors
 /// [`ExportError::Loop`], or the mount table's.

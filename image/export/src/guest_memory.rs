@@ -2,8 +2,8 @@
 //! first touches them.
 //!
 //! Why here: a restored snapshot runs at once, and takes only the memory that it uses. The protocol
-//! is Firecracker's for its snapshots: a client connects to a Unix socket and sends, in one message,
-//! a JSON array of regions and the descriptor of its userfaultfd. Nothing is answered.
+//! is Firecracker's for its snapshots: a client connects to a Unix socket and sends, in one
+//! message, a JSON array of regions and the descriptor of its userfaultfd. Nothing is answered.
 //!
 //! Must stay true: regions lie inside the image and do not overlap, and their number and length are
 //! bounded. Pages that the guest gave back read as zeros ever after. A damaged frame is never

@@ -101,8 +101,8 @@ pub fn status(
     .with_metrics(metrics)
 }
 
-/// The same status of a server whose overlay takes snapshots and grows: `take` puts a new layer at a
-/// path, or at one of its own choice, and returns that and the time for which writes waited;
+/// The same status of a server whose overlay takes snapshots and grows: `take` puts a new layer at
+/// a path, or at one of its own choice, and returns that and the time for which writes waited;
 /// `resize` makes the device as large as asked, and returns its former size.
 #[must_use]
 pub fn with_actions(

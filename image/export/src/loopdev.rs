@@ -37,10 +37,10 @@ pub(crate) struct LoopDevice {
 
 impl LoopDevice {
     /// Connects a free loop device to `file`, with logical sectors of `sector_bytes`, read-only
-    /// unless `writable`. With `direct_io` its
-    /// requests reach the file's server unchanged, and no second page cache holds the same bytes:
-    /// best for a device that is read in large pieces. Without it, the file's read-ahead serves the
-    /// small scattered reads of a file system several times faster.
+    /// unless `writable`. With `direct_io` its requests reach the file's server unchanged, and no
+    /// second page cache holds the same bytes: best for a device that is read in large pieces.
+    /// Without it, the file's read-ahead serves the small scattered reads of a file system several
+    /// times faster.
     ///
     /// # Errors
     /// No loop driver, no free device after [`ATTEMPTS_MAX`] races with others, or not root.
@@ -156,7 +156,8 @@ pub(crate) fn clear(number: u32) -> io::Result<()> {
 
 /// Attempts to get an unused device while other processes do the same.
 pub(crate) const ATTEMPTS_MAX: usize = 64;
-/// The usual logical sector: file systems with small blocks (ext4 1 KiB, vfat 512) refuse a larger one.
+/// The usual logical sector: file systems with small blocks (ext4 1 KiB, vfat 512) refuse a larger
+/// one.
 pub(crate) const SECTOR_BYTES: u32 = 512;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;

@@ -260,8 +260,9 @@ fn check_base(superblock: &Superblock, identity: &Identity) -> Result<(), Overla
     })
 }
 
-/// Makes the device of the overlay at `path` larger, which no process has open; zeros lie behind the
-/// former end. For an overlay on an encrypted image, `base` is that image. Returns the former size.
+/// Makes the device of the overlay at `path` larger, which no process has open; zeros lie behind
+/// the former end. For an overlay on an encrypted image, `base` is that image. Returns the former
+/// size.
 ///
 /// # Errors
 /// [`OverlayError`]; nothing has changed then, except where the disk failed.

@@ -22,9 +22,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Serves `source`, the contents of `image`, as `/dev/ublkbN` with logical sectors of
-/// `sector_bytes` until it is detached. `ready` is
-/// called once the device can be read; if it fails (the caller has stopped waiting), the device is
-/// removed again.
+/// `sector_bytes` until it is detached. `ready` is called once the device can be read; if it fails
+/// (the caller has stopped waiting), the device is removed again.
 ///
 /// # Errors
 /// [`ExportError::Ublk`], [`ExportError::State`]; nothing is left then.

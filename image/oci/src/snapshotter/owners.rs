@@ -1,5 +1,5 @@
-//! Owners of files in a container that has a user namespace: containerd's labels for that, and lower
-//! folders whose owners are mapped.
+//! Owners of files in a container that has a user namespace: containerd's labels for that, and
+//! lower folders whose owners are mapped.
 //!
 //! Why here: containerd's clients would else copy all layers to change their owners. The mounts are
 //! made here and not by containerd (`uidmap=`), because some of its versions map the folder above

@@ -4,7 +4,7 @@ use super::super::OverlayError;
 use super::super::format::Entry;
 use super::super::layer::Layer;
 use super::Overlay;
-use crate::source::ReadError;
+use crate::source::{BlockSource, ReadError};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::cell::RefCell;
 use std::ops::Range;

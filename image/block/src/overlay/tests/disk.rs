@@ -21,7 +21,7 @@ struct Contents {
     /// The disk is full at this size.
     bytes_max: Option<usize>,
     syncs: u64,
-    /// After so many syncs all fail.
+    /// From this number of syncs on all fail.
     syncs_max: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ impl Disk {
         self.0.lock().bytes_max = bytes_max;
     }
 
-    /// Has syncs fail after so many from now on.
+    /// Has syncs fail behind the next `syncs` ones.
     pub(super) fn fail_after(&self, syncs: Option<u64>) {
         let mut disk = self.0.lock();
         disk.syncs_max = syncs.map(|syncs| disk.syncs + syncs);
