@@ -189,9 +189,9 @@ impl SnapshotArgs {
 Zeros lie behind the former end. A disk does not become smaller. Of an overlay that no server has \
 open, name the file; it needs --base where its image is encrypted.
 
-Clients of NBD see the new size when they connect again, a guest over vhost-user as it starts \
-again, users of `block attach` and of the file of `block mount --file-only` at once. Then let the \
-file system grow: resize2fs, xfs_growfs.
+Clients of NBD see the new size when they connect again; a guest over vhost-user, users of `block \
+attach` and of the file of `block mount --file-only` at once. Then let the file system grow: \
+resize2fs, xfs_growfs.
 
 Exit status: 0 it has that size now, 2 not.")]
 pub(crate) struct ResizeArgs {

@@ -108,7 +108,12 @@ impl Args {
         let server = vhost_user::Server::bind(source, socket, self.queues, &serial, sector_bytes)?;
         let stopper = server.stopper();
         let bound = format!("vhost-user:{}", socket.display());
-        let status = listed(opened, &self.open, "serve", &[bound]);
+        let notifier = server.notifier();
+        let grown = move || {
+            notifier.size_changed();
+            Ok(())
+        };
+        let status = status(opened, &name(&self.open.image), "serve", &[bound], grown);
         let stop = move || stopper.stop();
         run_server(signals, stop, &self.metrics, &status, true, || {
             Ok(server.run()?)

@@ -14,11 +14,13 @@
 //! which serves one request after the other.
 //! Source: QEMU's "Vhost-user Protocol"; OASIS Virtual I/O Device 1.3, parts 2.7 and 5.2.
 
+mod relay;
 mod request;
 #[cfg(test)]
 mod tests;
 
 use parking_lot::Mutex;
+use relay::{Channel, Way};
 use request::Disk;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -87,6 +89,7 @@ pub struct Server {
     listener: UnixListener,
     path: PathBuf,
     shared: Arc<Shared>,
+    channel: Arc<Channel>,
 }
 
 /// State of a server that can be stopped.
@@ -99,6 +102,18 @@ struct Shared {
 /// Ends [`Server::run`], from any thread.
 #[derive(Clone)]
 pub struct Stopper(Arc<Shared>);
+
+/// Has the client look at the disk's size again, from any thread.
+#[derive(Clone)]
+pub struct Notifier(Arc<Channel>);
+
+impl Notifier {
+    /// The disk has another size. A client without a channel for that sees it as it starts again.
+    /// Does not wait.
+    pub fn size_changed(&self) {
+        self.0.config_changed();
+    }
+}
 
 impl Stopper {
     /// Ends the server after the requests that are under way; again, it does nothing.
@@ -160,7 +175,14 @@ impl Server {
                 wake: wake.map_err(|error| failed(error.into()))?,
                 client: Mutex::new(None),
             }),
+            channel: Arc::default(),
         })
+    }
+
+    /// Tells its client of another size.
+    #[must_use]
+    pub fn notifier(&self) -> Notifier {
+        Notifier(Arc::clone(&self.channel))
     }
 
     /// Ends it from another thread.
@@ -206,7 +228,7 @@ impl Server {
         let backend = Arc::clone(&self.backend);
         let daemon = VhostUserDaemon::new("vhost-user".into(), backend, memory);
         let mut daemon = daemon.map_err(failed)?;
-        let listener = self.listener.try_clone();
+        let listener = self.accept();
         let listener = listener.map_err(|it| VhostUserError::Serve(it.to_string()))?;
         daemon
             .start(&mut Listener::from(listener))
@@ -224,6 +246,22 @@ impl Server {
         drop(daemon);
         *self.backend.memory.lock() = None;
         Ok(())
+    }
+}
+
+impl Server {
+    /// Accepts a client; the listener at which its messages come.
+    fn accept(&self) -> io::Result<UnixListener> {
+        match Way::new() {
+            Ok(way) => {
+                let (client, _) = self.listener.accept()?;
+                way.pass(client, &self.channel)
+            }
+            Err(error) => {
+                tracing::warn!("a client sees another size as it starts again: {error}");
+                self.listener.try_clone()
+            }
+        }
     }
 }
 
@@ -352,6 +390,7 @@ impl VhostUserBackend for Backend {
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
         VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
     }

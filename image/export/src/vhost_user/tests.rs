@@ -3,7 +3,7 @@
 mod disk;
 
 use super::request::kind;
-use super::{Server, Stopper};
+use super::{Notifier, Server, Stopper};
 use disk::Disk;
 use sidecore_format::source::BlockSource;
 use std::fs::File;
@@ -24,6 +24,7 @@ struct Running {
     folder: TempDir,
     disk: Arc<Disk>,
     stopper: Stopper,
+    notifier: Notifier,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,6 +45,7 @@ impl Running {
             folder,
             disk,
             stopper: server.stopper(),
+            notifier: server.notifier(),
             thread: Some(std::thread::spawn(move || server.run().unwrap())),
         }
     }
@@ -93,7 +95,9 @@ impl Guest {
         assert_eq!(features >> 5 & 1 == 1, !running.disk.1);
         frontend.set_features(features & !left).unwrap();
         let offered = frontend.get_protocol_features().unwrap();
-        let wanted = VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::CONFIG;
+        let wanted = VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::BACKEND_REQ;
         assert!(offered.contains(wanted));
         frontend.set_protocol_features(wanted).unwrap();
         assert_eq!(frontend.get_queue_num().unwrap(), QUEUES as u64);

@@ -7,8 +7,14 @@ use parking_lot::Mutex;
 use sidecore_format::source::{
     BlockSource, BlockWrites, Deliver, Extent, ReadError, WriteError, check_range,
 };
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use vhost::VhostBackend as _;
+use vhost::vhost_user::VhostUserFrontend as _;
+use vhost::vhost_user::message::VhostUserConfigFlags;
 
 /// Bytes that take writes, if they are to, and how often they were flushed.
 pub(super) struct Disk(
@@ -157,4 +163,40 @@ fn a_disk_that_ends_within_a_page_has_no_sectors_of_a_page() {
     );
     assert!(refused.to_string().contains("--size"));
     bind(512).unwrap();
+}
+
+/// The client hears of it by its channel, reads the size again, and reads there.
+#[test]
+fn a_guest_hears_of_a_larger_disk() {
+    let running = Running::new(true);
+    running.notifier.size_changed();
+    let mut guest = Guest::new(&running);
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    guest.frontend.set_backend_request_fd(&theirs).unwrap();
+    // Answered behind that message.
+    guest.frontend.get_features().unwrap();
+    running.disk.0.lock().resize(2 << 20, 7);
+    running.notifier.size_changed();
+    let mut message = [0; 12];
+    ours.read_exact(&mut message).unwrap();
+    let words = message
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u32::from_ne_bytes(*word));
+    // A change of the configuration, version 1, no body.
+    assert_eq!(words.collect::<Vec<u32>>(), [2, 1, 0]);
+    let config = guest
+        .frontend
+        .get_config(0, 60, VhostUserConfigFlags::empty(), &[0; 60]);
+    assert_eq!(config.unwrap().1[..8], 4096_u64.to_le_bytes());
+    let (status, came) = guest.request(0, kind::IN, 4095, Err(512));
+    assert_eq!((status, came), (0, vec![7; 512]));
+    // Its channel goes with it.
+    drop(guest);
+    drop(theirs);
+    assert_eq!(ours.read(&mut message).unwrap(), 0);
+    running.notifier.size_changed();
 }
