@@ -389,7 +389,7 @@ fn an_export_in_blocks_takes_clients_that_ask_for_them() {
     let required = reply::ERR_BLOCK_SIZE_REQD;
     assert_eq!(kinds(&out), [reply::INFO, reply::INFO, required]);
     // The sizes come before it.
-    let sizes = [0, 3, 0, 0, 16, 0, 0, 0, 16, 0, 2, 0, 0, 0];
+    let sizes = [0_u8, 3, 0, 0, 16, 0, 0, 0, 16, 0, 2, 0, 0, 0];
     assert!(out.windows(sizes.len()).any(|part| part == sizes));
     let (closed, _) = step(&mut begun(3), option::EXPORT_NAME, b"disk");
     assert!(matches!(closed, Step::Close(Ending::Violation(_))));
