@@ -1,4 +1,5 @@
-//! Mounts that belong to a descriptor, on which the kernel follows no symbolic link.
+//! Mounts that belong to a descriptor, on which the kernel follows no symbolic link; and attributes
+//! of such mounts.
 //!
 //! Why here: neither rustix nor libc has a function for mount_setattr(2). Must stay true: the mount
 //! is in no namespace and has no place in the file system; it ends with its last user. Source:
@@ -16,18 +17,29 @@ pub(crate) fn mount_of(folder: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
     let tree = open_tree(folder, "", flags)?;
+    set_attributes(tree.as_fd(), ATTR_READ_ONLY | ATTR_NO_FOLLOW, None)?;
+    Ok(tree)
+}
+
+/// Sets attributes (`MOUNT_ATTR_*`) of the mounts of a tree that has no place yet; with
+/// `MOUNT_ATTR_IDMAP`, owners are mapped by the namespace `users`.
+pub(crate) fn set_attributes(
+    tree: BorrowedFd<'_>,
+    attributes: u64,
+    users: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let set = Attributes {
-        set: ATTR_READ_ONLY | ATTR_NO_FOLLOW,
+        set: attributes,
         clear: 0,
         propagation: 0,
-        user_namespace: 0,
+        user_namespace: users.map_or(0, |users| users.as_raw_fd().unsigned_abs().into()),
     };
     // SAFETY: the path is a constant that ends with zero, the structure is the kernel's first
     // version of it and as long as the call says, and both live until the call returns.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            tree.as_fd().as_raw_fd(),
+            tree.as_raw_fd(),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
             &raw const set,
@@ -35,7 +47,7 @@ pub(crate) fn mount_of(folder: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         )
     };
     match done {
-        0 => Ok(tree),
+        0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -50,7 +62,7 @@ struct Attributes {
 }
 
 /// `MOUNT_ATTR_RDONLY`.
-const ATTR_READ_ONLY: u64 = 0x0000_0001;
+pub(crate) const ATTR_READ_ONLY: u64 = 0x0000_0001;
 /// `MOUNT_ATTR_NOSYMFOLLOW`.
 const ATTR_NO_FOLLOW: u64 = 0x0020_0000;
 

@@ -18,9 +18,10 @@
 //!     Err(error) => println!("needs root: {error}"),
 //! }
 //! ```
-#![allow(unsafe_code)] // unshare(2), clone(2), mount_setattr(2)
+#![allow(unsafe_code)] // unshare(2), clone(2)
 
 use crate::SysError;
+use crate::linkless::{ATTR_READ_ONLY, set_attributes};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
@@ -59,7 +60,7 @@ pub struct IdRun {
 }
 
 /// A namespace of users with these maps, which a descriptor holds and no process is in. Starts a
-/// process for a moment, and waits for its end.
+/// process for a moment, and waits for its end. That process ends with this one.
 ///
 /// # Errors
 /// The system's: `EINVAL` for maps that overlap or have more than 340 runs, `EPERM` where this user
@@ -82,7 +83,9 @@ pub fn users(uids: &[IdRun], gids: &[IdRun]) -> io::Result<OwnedFd> {
             libc::_exit(0);
         }
     }
-    let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
+    // -1 is no process, and would stand for all of them below.
+    let number = i32::try_from(child).ok().filter(|number| *number > 0);
+    let pid = number.and_then(Pid::from_raw);
     let pid = pid.ok_or_else(io::Error::last_os_error)?;
     let place = |name: &str| format!("/proc/{}/{name}", pid.as_raw_nonzero());
     let make = || -> io::Result<OwnedFd> {
@@ -91,8 +94,13 @@ pub fn users(uids: &[IdRun], gids: &[IdRun]) -> io::Result<OwnedFd> {
         Ok(File::open(place("ns/user"))?.into())
     };
     let made = make();
-    drop(go);
-    while waitpid(Some(pid), WaitOptions::empty()) == Err(Errno::INTR) {}
+    // A byte, and not the end of the pipe alone: a process that another thread has started
+    // meanwhile may hold that end, too. A pipe with room takes it.
+    let _ = rustix::io::write(&go, &[0]);
+    while matches!(
+        waitpid(Some(pid), WaitOptions::empty()),
+        Err(Errno::INTR)
+    ) {}
     made
 }
 
@@ -118,44 +126,13 @@ fn lines(runs: &[IdRun]) -> String {
 pub fn mount_mapped(from: &Path, to: &Path, users: BorrowedFd<'_>) -> io::Result<()> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let copy = open_tree(CWD, from, flags)?;
-    let attributes = MountAttributes {
-        set: MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY,
-        clear: 0,
-        propagation: 0,
-        users: users.as_raw_fd().unsigned_abs().into(),
-    };
-    // SAFETY: the path is empty and ends with a zero; the kernel reads one `struct mount_attr`,
-    // which `MountAttributes` is, of the size that is given. Both descriptors are borrowed.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            copy.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            &raw const attributes,
-            size_of::<MountAttributes>(),
-        )
-    };
-    if answer != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    set_attributes(copy.as_fd(), ATTR_IDMAP | ATTR_READ_ONLY, Some(users))?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     Ok(move_mount(copy.as_fd(), "", CWD, to, flags)?)
 }
 
-/// `struct mount_attr`.
-#[repr(C)]
-struct MountAttributes {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    users: u64,
-}
-
-const _: () = assert!(size_of::<MountAttributes>() == 32);
-
-const MOUNT_ATTR_RDONLY: u64 = 1;
-const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+/// `MOUNT_ATTR_IDMAP`.
+const ATTR_IDMAP: u64 = 0x0010_0000;
 
 #[cfg(test)]
 mod tests {
@@ -173,7 +150,8 @@ mod tests {
         let (uids, gids) = ([run(0, 100_000, 65_536)], [run(0, 200_000, 65_536)]);
         let users = match users(&uids, &gids) {
             Ok(users) => users,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // Not allowed, or their number is limited to none.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSPC)) => {
                 eprintln!("skipped: no user namespace here: {error}");
                 return;
             }

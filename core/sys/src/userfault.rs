@@ -13,10 +13,11 @@
 
 use crate::region::page_bytes;
 use rustix::fs::OFlags;
-use rustix::io::{Errno, Result};
+use rustix::io::{Errno, ReadWriteFlags, Result, preadv2};
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags, UserfaultfdFlags};
 use sidecore_bare::width::ToU64;
+use std::io::IoSliceMut;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -53,14 +54,22 @@ impl UserFaults {
         Ok(Self(descriptor))
     }
 
-    /// The next event; `None` where none waits. Does not block, unless the peer changes the flags
-    /// of its descriptor.
+    /// The next event; `None` where none waits. Does not block; before Linux 6.10 it does where the
+    /// peer makes its descriptor one that blocks again.
     ///
     /// # Errors
     /// Those of read(2); `EIO` for a message of another length.
     pub fn next_event(&self) -> Result<Option<FaultEvent>> {
         let mut message = [0_u8; MESSAGE_BYTES];
-        match rustix::io::read(&self.0, &mut message) {
+        // The flags of the descriptor are the peer's, too; those of the call are not.
+        let flags = ReadWriteFlags::NOWAIT;
+        let mut parts = [IoSliceMut::new(&mut message)];
+        let read = match preadv2(&self.0, &mut parts, AT_POSITION, flags) {
+            // A kernel that has no such call for this kind of file.
+            Err(Errno::OPNOTSUPP) => rustix::io::read(&self.0, &mut message),
+            read => read,
+        };
+        match read {
             Ok(MESSAGE_BYTES) => {}
             Ok(_) => return Err(Errno::IO),
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
@@ -361,6 +370,8 @@ const UFFDIO_POISON: Opcode = opcode::read_write::<ZeroRequest>(0xAA, 0x08);
 const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
 const REGISTER_MISSING: u64 = 1;
 
+/// The place of a read of a file without places.
+const AT_POSITION: u64 = u64::MAX;
 /// `struct uffd_msg`.
 const MESSAGE_BYTES: usize = 32;
 const EVENT_PAGEFAULT: u8 = 0x12;
