@@ -97,10 +97,7 @@ pub fn users(uids: &[IdRun], gids: &[IdRun]) -> io::Result<OwnedFd> {
     // A byte, and not the end of the pipe alone: a process that another thread has started
     // meanwhile may hold that end, too. A pipe with room takes it.
     let _ = rustix::io::write(&go, &[0]);
-    while matches!(
-        waitpid(Some(pid), WaitOptions::empty()),
-        Err(Errno::INTR)
-    ) {}
+    while matches!(waitpid(Some(pid), WaitOptions::empty()), Err(Errno::INTR)) {}
     made
 }
 

@@ -45,7 +45,7 @@ impl UserFaults {
     pub fn adopt(descriptor: OwnedFd) -> Result<Self> {
         // Requests to another kind of file would mean something else.
         let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-        let name = rustix::fs::readlink(path.as_str(), Vec::new())?;
+        let name = rustix::fs::readlink(path.as_str(), Vec::<u8>::new())?;
         if name.as_bytes() != FILE_NAME {
             return Err(Errno::INVAL);
         }

@@ -42,7 +42,7 @@ pub enum GuestMemoryError {
     #[error("one fault brings a power of two from 4KiB to 2MiB, not {0} bytes")]
     Around(u64),
     /// The socket.
-    #[error("cannot listen at {path}: {source}", path = path.display())]
+    #[error("cannot listen at {path}: {source}")]
     Socket {
         /// Its path.
         path: PathBuf,

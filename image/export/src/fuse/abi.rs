@@ -141,7 +141,8 @@ pub(super) struct Attributes {
     pub gid: u32,
     pub rdev: u32,
     pub block_bytes: u32,
-    /// The kernel asks for them each time: they may change.
+    /// They may change: the kernel asks for them at each stat, and at a read past the end that it
+    /// knows. Other reads do not ask (they would with `FUSE_AUTO_INVAL_DATA`).
     pub may_change: bool,
 }
 

@@ -39,6 +39,7 @@ pub(super) fn serve_client(shared: &Shared, client: &OwnedFd) -> Result<u64, Ref
         regions,
         peer: process.as_ref().map_or(client.as_fd(), AsFd::as_fd),
         is_over: AtomicBool::new(false),
+        has_complained: AtomicBool::new(false),
         answered: AtomicU64::new(0),
     };
     session.serve();
@@ -93,6 +94,8 @@ struct Session<'s> {
     /// Readable once the client has ended.
     peer: BorrowedFd<'s>,
     is_over: AtomicBool,
+    /// A line about it is in the log.
+    has_complained: AtomicBool,
     answered: AtomicU64,
 }
 
@@ -162,7 +165,9 @@ impl Session<'_> {
     /// Brings the page of an address that a thread waits for, and then those around it.
     fn answer(&self, address: u64, buffer: &mut Vec<u8>) {
         let Some((number, region)) = self.regions.find(address) else {
-            tracing::warn!("a guest waits for memory that it has not named, at {address:#x}");
+            if self.is_first_complaint() {
+                tracing::warn!("a guest waits for memory that it has not named, at {address:#x}");
+            }
             return;
         };
         self.answered.fetch_add(1, Ordering::Relaxed);
@@ -171,20 +176,17 @@ impl Session<'_> {
         match self.bring(number, region, start..start + page_bytes, buffer) {
             Ok(()) => {}
             // The guest is giving memory back. Its thread asks again, behind that event.
-            Err(Errno::AGAIN | Errno::NOMEM) => {
+            Err(Errno::AGAIN) => {
                 std::thread::sleep(AGAIN_PAUSE);
                 self.faults.wake(start, page_bytes).ok();
                 return;
             }
-            Err(Errno::IO) => {
-                if let Err(error) = self.faults.poison(start, page_bytes) {
-                    tracing::error!(
-                        "a guest waits at {address:#x} for a page that cannot be read, and the \
-                         kernel cannot make it unreadable: {error}"
-                    );
-                }
+            Err(Errno::NOMEM) => {
+                std::thread::sleep(NO_MEMORY_PAUSE);
+                self.faults.wake(start, page_bytes).ok();
                 return;
             }
+            Err(Errno::IO) => return self.poison(start, page_bytes),
             Err(error) => return self.failed(error),
         }
         let around = self.shared.options.around_bytes.max(page_bytes);
@@ -195,6 +197,27 @@ impl Session<'_> {
                 // The next fault there says why.
                 return;
             }
+        }
+    }
+
+    /// True once: a guest decides how often it waits for what is not there, and not for the log.
+    fn is_first_complaint(&self) -> bool {
+        !self.has_complained.swap(true, Ordering::Relaxed)
+    }
+
+    /// Makes a page unreadable whose bytes are lost.
+    fn poison(&self, start: u64, page_bytes: u64) {
+        match self.faults.poison(start, page_bytes) {
+            Ok(()) => {}
+            // Another thread has filled it after all.
+            Err(Errno::EXIST) => {
+                self.faults.wake(start, page_bytes).ok();
+            }
+            Err(error) if self.is_first_complaint() => tracing::error!(
+                "a guest waits at {start:#x} for a page that cannot be read, and the kernel cannot \
+                 make it unreadable: {error}"
+            ),
+            Err(_) => {}
         }
     }
 
@@ -218,11 +241,19 @@ impl Session<'_> {
             buffer.resize(bytes, 0);
         }
         let bytes = &mut buffer[..bytes];
-        let read = (self.shared.source).read_into(region.offset_of(range.start), bytes);
-        // The device has logged the cause.
-        read.map_err(|_| Errno::IO)?;
-        let bytes = &*bytes;
         let page = region.page_bytes.to_usize();
+        let is_given_back = {
+            let removed = self.removed.read();
+            let mut pages = range.clone().step_by(page);
+            pages.all(|at| removed.has(number, region, at))
+        };
+        // Pages that were given back are zeros whatever the image has.
+        if !is_given_back {
+            let read = (self.shared.source).read_into(region.offset_of(range.start), bytes);
+            // The device has logged the cause.
+            read.map_err(|_| Errno::IO)?;
+        }
+        let bytes = &*bytes;
         let removed = self.removed.read();
         let is_zero = |at: usize| {
             let is_removed = removed.has(number, region, range.start + at.to_u64());
@@ -317,3 +348,5 @@ const WORKERS_MAX: usize = 4;
 const AHEAD_BYTES: u64 = 256 << 10;
 /// Pause before a thread asks again for a page while memory is given back.
 const AGAIN_PAUSE: Duration = Duration::from_micros(50);
+/// The same while the machine, or the guest's control group, has no memory for it.
+const NO_MEMORY_PAUSE: Duration = Duration::from_millis(10);

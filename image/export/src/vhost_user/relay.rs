@@ -4,8 +4,10 @@
 //! reads the configuration again (`VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`). So the connection goes
 //! through here, and the channel's descriptor is seen on its way.
 //! Must stay true: bytes and descriptors are passed on as they came and in their order, whole
-//! messages alone; one that is longer than any of the protocol ends the connection. The way to the
-//! library is private: its folder is this user's alone and goes at once.
+//! messages alone; one that is longer than any of the protocol, or has more descriptors, ends the
+//! connection. A side that does not read for [`SEND_MAX`] ends it, too: no thread waits for ever.
+//! The way to the library is private: its folder is this user's alone and goes at once. Requests of
+//! the guest do not come through here.
 //! Threads: two a client, which end with either side. [`Channel`] may be used from any thread.
 //! Source: QEMU's "Vhost-user Protocol", "Header", "Front-end message types", "Back-end message
 //! types".
@@ -13,7 +15,7 @@
 use parking_lot::Mutex;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
 };
 use sidecore_bare::width::ToUsize;
@@ -27,6 +29,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread::Builder;
+use std::time::Duration;
 
 /// The channel for messages of ours to the present client, where it has given one.
 #[derive(Default)]
@@ -110,6 +113,8 @@ impl Way {
         channel: &Arc<Channel>,
     ) -> io::Result<UnixListener> {
         let Self { listener, near } = self;
+        client.set_write_timeout(Some(SEND_MAX))?;
+        near.set_write_timeout(Some(SEND_MAX))?;
         let (from, to) = (client.try_clone()?, near.try_clone()?);
         let (channel, number) = (Arc::clone(channel), channel.begin());
         let started = Builder::new().name("vhost-user-in".into()).spawn(move || {
@@ -197,9 +202,14 @@ fn fill(
                 descriptors.extend(rights);
             }
         }
+        // A sender of single bytes could send that many with each.
+        if descriptors.len() > DESCRIPTORS_MAX {
+            return Err(too_many());
+        }
         match received {
-            Ok(received) if received.bytes == 0 => return Ok(false),
-            Ok(received) => buffer = &mut buffer[received.bytes..],
+            Ok(it) if it.flags.contains(ReturnFlags::CTRUNC) => return Err(too_many()),
+            Ok(it) if it.bytes == 0 => return Ok(false),
+            Ok(it) => buffer = &mut buffer[it.bytes..],
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -207,14 +217,18 @@ fn fill(
     Ok(true)
 }
 
+fn too_many() -> io::Error {
+    let text = "a message with too many descriptors, or some of them are lost";
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
 /// Sends a message with its descriptors.
 fn put(to: &UnixStream, message: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
+    let rights: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let rights: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     if !rights.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&rights)) {
-        let text = "a message with too many descriptors";
-        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        return Err(too_many());
     }
     let flags = SendFlags::NOSIGNAL;
     let mut sent = retry_on_intr(|| sendmsg(to, &[IoSlice::new(message)], &mut control, flags))?;
@@ -224,6 +238,9 @@ fn put(to: &UnixStream, message: &[u8], descriptors: &[OwnedFd]) -> io::Result<(
     Ok(())
 }
 
+/// Longest wait for a side that does not read. The protocol has a message under way at a time, so
+/// that a socket's room is never used up in earnest.
+const SEND_MAX: Duration = Duration::from_secs(20);
 /// Request, flags and length of the body.
 const HEAD_BYTES: usize = 12;
 /// The longest body: the library takes no longer message.

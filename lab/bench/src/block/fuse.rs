@@ -11,16 +11,18 @@ use super::tools::{Runner, Server, tool};
 use super::{Bench, BenchError, Candidate, file_bytes};
 use crate::measure::Better;
 use crate::measure::stats::Series;
+use rustix::io::Errno;
+use sidecore_bare::width::ToU64;
 use sidecore_block::format::Format;
 use sidecore_random::Random;
 use sidecore_sys::local_socket;
-use sidecore_sys::userfault::LazyMemory;
+use sidecore_sys::userfault::{LazyMemory, UserFaults};
 use std::cell::RefCell;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// `dd` of zstd and LZ4.
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
@@ -158,7 +160,7 @@ fn touch(
     command.arg("memory").arg(image).args(["--around", around]);
     command.arg("--socket").arg(&socket);
     let ready = |said: &str| said.lines().any(|line| line == "ready");
-    let _server = runner.serve(&mut command, None, ready)?;
+    let server = runner.serve(&mut command, None, ready)?;
     let regions = serde_json::json!([{
         "base_host_virt_addr": memory.address(),
         "size": contents.len(),
@@ -168,6 +170,53 @@ fn touch(
     let client = UnixStream::connect(&socket).map_err(BenchError::io("connect to the server"))?;
     let descriptors = [memory.descriptor()];
     local_socket::send(client.as_fd(), regions.to_string().as_bytes(), &descriptors)?;
+    let failed = |error: Errno| BenchError::io("watch the guest's memory")(error.into());
+    let faults = memory.descriptor().try_clone_to_owned();
+    let faults = faults.map_err(BenchError::io("share the guest's memory"))?;
+    let faults = UserFaults::adopt(faults).map_err(failed)?;
+    let is_done = local_socket::poker()?;
+    let waited_for = [is_done.as_fd(), server.ended()];
+    let (touched, was_filled) = std::thread::scope(|threads| {
+        let pages = contents.len() / PAGE_BYTES;
+        let watcher = threads.spawn(|| fill_if_dead(&faults, memory.address(), pages, &waited_for));
+        let touched = touch_all(&memory, contents);
+        local_socket::poke(is_done.as_fd());
+        (touched, watcher.join().unwrap_or(true))
+    });
+    match was_filled {
+        true => Err(BenchError::Program {
+            command: "sidecore block memory".into(),
+            what: format!("ended, or was too slow: {}", server.said().trim()),
+        }),
+        false => touched,
+    }
+}
+
+/// Waits for the end of the touches. Where the server ends before that, or they take too long, the
+/// memory's missing pages become zeros, so that no thread waits for ever; true then.
+fn fill_if_dead(faults: &UserFaults, at: u64, pages: usize, waited_for: &[BorrowedFd<'_>]) -> bool {
+    let until = Instant::now() + TOUCH_TIME_MAX;
+    let mut ready = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let polled = local_socket::poll(waited_for, &mut ready, left);
+        if polled.is_ok() && ready[0] {
+            return false;
+        }
+        // Otherwise a signal has come.
+        if polled.is_err() || ready[1] || left.is_zero() {
+            break;
+        }
+    }
+    for page in 0..pages {
+        // It fails for pages that have contents.
+        let _ = faults.zero(at + (page * PAGE_BYTES).to_u64(), PAGE_BYTES.to_u64());
+    }
+    true
+}
+
+/// Touches each page once, in random order: the microseconds, sorted.
+fn touch_all(memory: &LazyMemory, contents: &[u8]) -> Result<Vec<f64>, BenchError> {
     let mut order: Vec<usize> = (0..contents.len() / PAGE_BYTES).collect();
     let mut random = Random::new(SEED);
     for last in (1..order.len()).rev() {
@@ -193,5 +242,7 @@ fn touch(
 }
 
 const PAGE_BYTES: usize = 4096;
+/// Longest time of all touches.
+const TOUCH_TIME_MAX: Duration = Duration::from_secs(120);
 /// Seed of the order, the same in each round.
 const SEED: u64 = 0x6d65_6d6f;

@@ -13,7 +13,7 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::cell::Cell;
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -210,6 +210,11 @@ impl Server {
             .filter_map(|field| field.parse::<u64>().ok())
             .sum();
         ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    }
+
+    /// Readable once it has ended.
+    pub(crate) fn ended(&self) -> BorrowedFd<'_> {
+        self.process.handle.as_fd()
     }
 
     /// Its output so far.
