@@ -478,23 +478,6 @@ fn hostile_messages_end_their_connection_alone() {
     assert_eq!(guest.request(0, kind::IN, 1, Err(512)).0, 0);
 }
 
-#[test]
-fn a_socket_that_is_served_is_not_taken() {
-    let running = Running::new(false);
-    let source = Arc::clone(&running.disk) as Arc<dyn BlockSource>;
-    let again =
-        |path: &std::path::Path, queues| Server::bind(Arc::clone(&source), path, queues, "", 512);
-    assert!(again(&running.socket(), 1).is_err());
-    let other = running.folder.path().join("other");
-    assert!(again(&other, 0).is_err() && again(&other, 33).is_err());
-    // Left by a server that was killed.
-    drop(std::os::unix::net::UnixListener::bind(&other).unwrap());
-    drop(again(&other, 1).unwrap());
-    std::fs::remove_file(&other).unwrap();
-    std::fs::write(&other, "a file").unwrap();
-    assert!(again(&other, 1).is_err() && other.exists());
-}
-
 /// A real driver: the guest's root is the disk, with two queues, and it writes there.
 #[test]
 fn a_guest_of_qemu_boots_from_it() {

@@ -7,8 +7,11 @@ use parking_lot::Mutex;
 use sidecore_format::source::{
     BlockSource, BlockWrites, Deliver, Extent, ReadError, WriteError, check_range,
 };
-use std::io::Read;
-use std::os::unix::net::UnixStream;
+use sidecore_sys::local_socket;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -199,4 +202,62 @@ fn a_guest_hears_of_a_larger_disk() {
     drop(theirs);
     assert_eq!(ours.read(&mut message).unwrap(), 0);
     running.notifier.size_changed();
+}
+
+#[test]
+fn a_socket_that_is_served_is_not_taken() {
+    let running = Running::new(false);
+    let source = Arc::clone(&running.disk) as Arc<dyn BlockSource>;
+    let again = |path: &Path, queues| Server::bind(Arc::clone(&source), path, queues, "", 512);
+    assert!(again(&running.socket(), 1).is_err());
+    let other = running.folder.path().join("other");
+    assert!(again(&other, 0).is_err() && again(&other, 33).is_err());
+    // Left by a server that was killed.
+    drop(UnixListener::bind(&other).unwrap());
+    drop(again(&other, 1).unwrap());
+    std::fs::remove_file(&other).unwrap();
+    std::fs::write(&other, "a file").unwrap();
+    assert!(again(&other, 1).is_err() && other.exists());
+}
+
+/// A message that comes in single bytes is a message; one with more descriptors than any of the
+/// protocol ends its connection alone, and so does one that is longer than any.
+#[test]
+fn a_client_that_splits_messages_is_served_and_one_that_floods_is_not() {
+    let running = Running::new(false);
+    // GET_FEATURES, version 1, no body; answered with 64 bits.
+    let ask = |client: &mut UnixStream| {
+        let words = [1_u32, 1, 0].map(u32::to_ne_bytes);
+        for byte in words.as_flattened() {
+            client.write_all(&[*byte]).unwrap();
+        }
+        let mut answer = [0; 20];
+        client.read_exact(&mut answer).unwrap();
+        // The same request, version 1 and a reply, 8 bytes.
+        let heads = [1_u32, 5, 8].map(u32::to_ne_bytes);
+        assert_eq!(&answer[..12], heads.as_flattened());
+    };
+    let connect = || {
+        let client = UnixStream::connect(running.socket()).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        client
+    };
+    let mut client = connect();
+    ask(&mut client);
+    ask(&mut client);
+    drop(client);
+    let mut client = connect();
+    let file = local_socket::poker().unwrap();
+    for _ in 0..12 {
+        // It may have been refused before all was sent.
+        let _ = local_socket::send(client.as_fd(), &[1], &[file.as_fd(); 4]);
+    }
+    assert!(!matches!(client.read(&mut [0]), Ok(1..)));
+    let mut client = connect();
+    let words = [1_u32, 1, 0x1001].map(u32::to_ne_bytes);
+    client.write_all(words.as_flattened()).unwrap();
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    ask(&mut connect());
 }
