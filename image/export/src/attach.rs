@@ -59,9 +59,8 @@ pub fn take_size(place: &Path) -> Result<(), ExportError> {
     let number = match number_of(place) {
         Some(number) => Some(number),
         None => {
-            let mounts = table::read();
-            let mounts = mounts.map_err(|e| ExportError::os("cannot read the mount table", e))?;
-            let here = mounts.iter().rev().find(|mount| mount.dir == place);
+            let here = table::at(place);
+            let here = here.map_err(|e| ExportError::os("cannot read the mount table", e))?;
             here.and_then(|mount| number_of(Path::new(&mount.source)))
         }
     };

@@ -1,8 +1,8 @@
 //! A client's connection, passed on message by message; and its channel for messages of ours.
 //!
-//! Why here: `vhost-user-backend` keeps that channel to itself, and has no message by which a client
-//! reads the configuration again (`VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`). So the connection goes
-//! through here, and the channel's descriptor is seen on its way.
+//! Why here: `vhost-user-backend` keeps that channel to itself, and has no message by which a
+//! client reads the configuration again (`VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`). So the connection
+//! goes through here, and the channel's descriptor is seen on its way.
 //! Must stay true: bytes and descriptors are passed on as they came and in their order, whole
 //! messages alone; one that is longer than any of the protocol, or has more descriptors, ends the
 //! connection. A side that does not read for [`SEND_MAX`] ends it, too: no thread waits for ever.

@@ -90,6 +90,9 @@ impl Overlay {
         }
         let former = self.size();
         if larger(former, size_bytes)? {
+            // A layer is opened again only above a frozen one: a snapshot's last step may have
+            // failed.
+            self.freeze()?;
             // The file first: a size that clients have seen must be there after a crash.
             Arc::clone(&self.list()[0]).grow(size_bytes)?;
             self.base.grow(size_bytes);
