@@ -51,6 +51,26 @@ impl Owners {
         (uid.unwrap_or_default(), gid.unwrap_or_default())
     }
 
+    /// True if the files of the layers above which a snapshot is, `below` being the topmost one's
+    /// folder, have their owners outside already. A client that was not set up to leave that to the
+    /// snapshotter (`remap-ids`) has changed them in a copy, and gives the same labels.
+    pub(super) fn are_applied(&self, below: Option<&Path>) -> bool {
+        let found = below.and_then(|below| fs::metadata(below).ok());
+        found.is_some_and(|root| self.is_outside(root.uid(), root.gid()))
+    }
+
+    /// True if a folder with these owners has them outside of the namespace.
+    fn is_outside(&self, uid: u32, gid: u32) -> bool {
+        let is_outside = |runs: &[IdRun], id: u32| {
+            let mut runs_there = runs.iter();
+            let is_there = runs_there.any(|run| id >= run.outside && id - run.outside < run.count);
+            is_there && outside(runs, id).is_none()
+        };
+        // The root's, where the ids inside and outside have some in common.
+        let is_root = (uid, gid) != (0, 0) && (uid, gid) == self.outside(0, 0);
+        is_root || is_outside(&self.uids, uid) || is_outside(&self.gids, gid)
+    }
+
     /// The lower folders of the snapshot in `folder` as mounts whose owners are mapped. Those that
     /// are there stay.
     ///
@@ -184,6 +204,13 @@ mod tests {
             assert_eq!(owners.outside(inside.0, inside.1), outside, "{inside:?}");
         }
         assert_eq!(Owners::of(&BTreeMap::new()), Ok(None));
+        let is = |ids: (u32, u32)| owners.is_outside(ids.0, ids.1);
+        assert!(!is((0, 0)) && !is((5, 5)) && !is((5000, 0)) && !is((70_000, 0)));
+        assert!(is((100_000, 300_000)) && is((200_003, 300_000)) && is((0, 300_007)));
+        let near = of("0:1000:65536", "0:1000:65536").unwrap().unwrap();
+        assert!(near.is_outside(1000, 1000) && !near.is_outside(0, 0));
+        let same = of("0:0:65536", "0:0:65536").unwrap().unwrap();
+        assert!(!same.is_outside(0, 0));
     }
 
     #[test]

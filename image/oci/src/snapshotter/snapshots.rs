@@ -111,6 +111,7 @@ impl Snapshots {
         }
         let id = records.new_id();
         let below = records.get(&parent).map(|parent| self.files(parent.id));
+        let owners = owners.filter(|owners| !owners.are_applied(below.as_deref()));
         let time = now();
         let record = Record {
             id,
@@ -314,7 +315,9 @@ impl Snapshots {
             lower.push(self.files(found.id));
             parent = &found.parent;
         }
-        if let Some(owners) = Owners::of(&record.labels)? {
+        if let Some(owners) = Owners::of(&record.labels)?
+            && !owners.are_applied(lower.first().map(PathBuf::as_path))
+        {
             let mapped = owners.map(&self.folder(record.id), &lower, &self.mounts);
             lower = mapped.map_err(|error| {
                 let text = format!("the owners of its layers cannot be mapped: {error}");
@@ -436,6 +439,8 @@ impl Snapshots {
         let info = request.info.unwrap_or_default();
         let mut records = self.records.lock();
         let mut record = (records.get(&info.name).cloned()).ok_or_else(|| missing(&info.name))?;
+        let owners = |it: &Record| (it.kind != Kind::Committed).then(|| Owners::of(&it.labels));
+        let before = owners(&record);
         let paths = request.mask.unwrap_or_default().paths;
         if paths.is_empty() {
             record.labels.clone_from(&info.labels);
@@ -457,6 +462,11 @@ impl Snapshots {
                     ));
                 }
             }
+        }
+        // Its folders have them.
+        if owners(&record) != before {
+            let text = "the owners of a snapshot are mapped as it is made";
+            return Err(Refusal::new(Code::InvalidArgument, text));
         }
         record.updated = now();
         let info = record.info();

@@ -348,6 +348,7 @@ fn owners_are_mapped_in_the_layers_below() {
     let mut whole = prepare("top", "base");
     whole.labels.clone_from(&half.labels);
     whole.labels.insert(label("gid"), "0:200000:65536".into());
+    let labels = whole.labels.clone();
     let refused = snapshots.prepare(Kind::Active, half).unwrap_err();
     assert_eq!(refused.code, Code::InvalidArgument);
     let mounts = match snapshots.prepare(Kind::Active, whole) {
@@ -376,6 +377,24 @@ fn owners_are_mapped_in_the_layers_below() {
     assert!(!place.join("2").exists());
     assert_eq!(std::fs::read(&file).unwrap(), b"x");
     assert_eq!(owner(&file), before);
+    // A client that has changed the owners itself gives the same labels.
+    let mounts = snapshots.prepare(Kind::Active, prepare("copy", "base"));
+    let mounts = mounts.unwrap();
+    let mut options = mounts[0].options.iter();
+    let upper = options.find_map(|it| it.strip_prefix("upperdir=")).unwrap();
+    std::os::unix::fs::chown(upper, Some(mapped.0), Some(mapped.1)).unwrap();
+    snapshots.commit(commit("copied", "copy")).unwrap();
+    let mut plain = prepare("plain", "copied");
+    plain.labels = labels;
+    let mounts = snapshots.prepare(Kind::Active, plain).unwrap();
+    let lower = mounts[0].options.last().unwrap();
+    let first = lower.strip_prefix("lowerdir=").unwrap().split(':').next();
+    assert_eq!(first, Some(upper));
+    let upper = mounts[0]
+        .options
+        .iter()
+        .find_map(|it| it.strip_prefix("upperdir="));
+    assert_eq!(owner(Path::new(upper.unwrap())), mapped);
 }
 
 /// A crash may leave two things: a record half written, and a folder without a record.
