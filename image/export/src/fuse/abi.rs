@@ -286,6 +286,16 @@ mod tests {
         let attributes = Attributes::default();
         assert_eq!(attributes.alone().bytes().len(), 104);
         assert_eq!(attributes.entry().bytes().len(), 128);
+        // Of a device that may grow, the name is kept and its attributes are not.
+        let changing = Attributes {
+            may_change: true,
+            ..attributes
+        };
+        let (now, ever) = (0_u64.to_ne_bytes(), FOREVER_S.to_ne_bytes());
+        assert_eq!(attributes.alone().bytes()[..8], ever);
+        assert_eq!(changing.alone().bytes()[..8], now);
+        assert_eq!(attributes.entry().bytes()[16..32], [ever, ever].concat());
+        assert_eq!(changing.entry().bytes()[16..32], [ever, now].concat());
         assert_eq!(answer_head(7, -5, 0).bytes().len(), ANSWER_HEAD_BYTES);
         let settings = Settings {
             flags: flag::PASSTHROUGH,
