@@ -2,22 +2,29 @@
 //!
 //! Layers, bottom up: `registers`, `float` and `double` compute; `isa` is the table of instructions
 //! with its decoder and encoder; `machine` runs them from a store, with channels behind a trait;
-//! `translate` makes x86-64 code of basic blocks, which others run.
+//! `translate` makes x86-64 code of basic blocks, which others run. `object` has relocatable
+//! objects, `assembler` makes them of source, and `link` makes executables of them.
 //! Executables are read here.
 //!
 //! Must stay true: pure: no clock, no thread, no I/O, no unsafe code. The same store, registers and
 //! answers give the same results on every machine. Every offset that a file names is checked before
 //! it is used.
 
+mod assembler;
 mod double;
 mod float;
 mod isa;
+mod link;
 mod machine;
+mod object;
 mod registers;
 pub mod translate;
 
+pub use assembler::{AssemblyError, Files, assemble, disassemble};
 pub use isa::{Format, INSTRUCTIONS, Instruction, Op, decode, named};
+pub use link::{LinkError, Linking, Part, link};
 pub use machine::{Channel, Channels, Exit, Machine};
+pub use object::{Object, ObjectError, archive_members};
 pub use registers::{Fields, Quadword, STORE_BYTES, Store};
 
 use sidecore_bare::width::ToUsize;
