@@ -20,6 +20,7 @@ mod kit;
 mod lanes;
 mod names;
 mod narrow;
+mod native;
 mod options;
 mod places;
 mod ppu;
@@ -61,6 +62,8 @@ impl Driver {
             Kind::Alone => tool::become_tool(&kit.alone_program()?, &arguments),
             Kind::Embed => embed::run(self.name(), &arguments),
             Kind::SpuLink => spu::link(kit, &arguments),
+            Kind::SpuAssemble => native::assemble_source(self.name(), &arguments),
+            Kind::SpuDisassemble => native::disassemble(&arguments),
             Kind::Binutils(tool) => tool::become_tool(tool, &arguments),
             Kind::Refused(reason) => Err(Error::Refused(reason.into())),
             Kind::Step => step::run(kit, &arguments),

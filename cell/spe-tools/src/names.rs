@@ -23,6 +23,10 @@ pub(crate) enum Kind {
     Embed,
     /// The linker of SPU objects.
     SpuLink,
+    /// The assembler of the SPU's own instructions.
+    SpuAssemble,
+    /// The disassembler of them; of other files that of binutils.
+    SpuDisassemble,
     /// A host of SPU programs that stand alone.
     Alone,
     /// A tool of binutils that reads both sides' objects as they are.
@@ -67,8 +71,6 @@ const fn driver(name: &'static str, kind: Kind) -> Driver {
     Driver { name, kind }
 }
 
-pub(crate) const NO_ASSEMBLER: &str = "SPU assembly cannot be assembled: programs run as code of \
-    this machine, not of the SPU; write the routine in C with spu_intrinsics.h";
 const NO_TIMING: &str =
     "there is no timing of SPU instructions: programs run as code of this machine";
 
@@ -107,24 +109,24 @@ const DRIVERS: &[Driver] = &[
     driver("powerpc64-unknown-linux-gnu-gcc", HOST),
     driver("powerpc64-unknown-linux-gnu-g++", HOST_PLUS),
     driver("spu-ld", Kind::SpuLink),
-    driver("spu-as", Kind::Refused(NO_ASSEMBLER)),
+    driver("spu-as", Kind::SpuAssemble),
     driver("spu_timing", Kind::Refused(NO_TIMING)),
     driver("spu-ar", Kind::Binutils("ar")),
     driver("spu-ranlib", Kind::Binutils("ranlib")),
     driver("spu-strip", Kind::Binutils("strip")),
     driver("spu-nm", Kind::Binutils("nm")),
     driver("spu-size", Kind::Binutils("size")),
-    driver("spu-objdump", Kind::Binutils("objdump")),
+    driver("spu-objdump", Kind::SpuDisassemble),
     driver("spu-objcopy", Kind::Binutils("objcopy")),
     driver("spu-readelf", Kind::Binutils("readelf")),
     driver("spu-elf-ld", Kind::SpuLink),
-    driver("spu-elf-as", Kind::Refused(NO_ASSEMBLER)),
+    driver("spu-elf-as", Kind::SpuAssemble),
     driver("spu-elf-ar", Kind::Binutils("ar")),
     driver("spu-elf-ranlib", Kind::Binutils("ranlib")),
     driver("spu-elf-strip", Kind::Binutils("strip")),
     driver("spu-elf-nm", Kind::Binutils("nm")),
     driver("spu-elf-size", Kind::Binutils("size")),
-    driver("spu-elf-objdump", Kind::Binutils("objdump")),
+    driver("spu-elf-objdump", Kind::SpuDisassemble),
     driver("spu-elf-objcopy", Kind::Binutils("objcopy")),
     driver("spu-elf-readelf", Kind::Binutils("readelf")),
     driver("spu-elf-c++", Kind::Spu { plus: true }),

@@ -236,6 +236,11 @@ fn note_input(options: &mut Options, text: &str) {
     }
 }
 
+/// True for a library of the SDK's that is one with the SPU's own.
+pub(crate) fn is_of_sdk(option: &str) -> bool {
+    SPU_DROPPED.contains(&option)
+}
+
 /// True for an option that has no meaning here.
 fn drops(side: Side, text: &str) -> bool {
     let exact = match side {

@@ -7,17 +7,21 @@
 use crate::flags::{COMPILE, NO_ERRORS};
 use crate::options::{self, Product, Side};
 use crate::step::Settings;
-use crate::{Error, Kit, floats, kit, names, tool};
+use crate::{Error, Kit, floats, kit, native, tool};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Compiles and links with the arguments of `spu-gcc`, or `spu-g++` where `plus`.
-pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result<ExitCode, Error> {
-    let mut options = options::translate(Side::Spu, arguments)?;
-    if let Some(source) = options.assembly.take().filter(|source| !is_ours(source)) {
-        return Err(Error::Refused(format!("{source}: {}", names::NO_ASSEMBLER)));
+pub(crate) fn compile(
+    kit: &Kit,
+    plus: bool,
+    mut arguments: Vec<OsString>,
+) -> Result<ExitCode, Error> {
+    if let Some(ended) = native::compile(&mut arguments)? {
+        return Ok(ended);
     }
+    let mut options = options::translate(Side::Spu, arguments)?;
     let plus = plus || options.plus;
     if plus && options.exact_floats {
         // With -frounding-math, g++ writes a double in the place of a float in a list.
@@ -70,7 +74,7 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
 
 /// True for assembly that this driver made: Makefiles assemble in a step of its own, to look at the
 /// instructions' timing. Registers of this machine have names that an SPU's have not.
-fn is_ours(source: &str) -> bool {
+pub(crate) fn is_ours(source: &str) -> bool {
     let text = std::fs::read(source).unwrap_or_default();
     text.windows(4)
         .any(|word| word == b"%rsp" || word == b"%esp")
@@ -78,6 +82,9 @@ fn is_ours(source: &str) -> bool {
 
 /// `spu-ld`: partial links as they are; whole ones as the compiler's driver links.
 pub(crate) fn link(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> {
+    if let Some(ended) = native::link_objects(arguments)? {
+        return Ok(ended);
+    }
     let partial = arguments
         .iter()
         .any(|argument| argument == "-r" || argument == "-i");

@@ -20,7 +20,7 @@ mod object;
 mod registers;
 pub mod translate;
 
-pub use assembler::{AssemblyError, Files, assemble, disassemble};
+pub use assembler::{AssemblyError, Files, assemble, disassemble, listing};
 pub use isa::{Format, INSTRUCTIONS, Instruction, Op, decode, named};
 pub use link::{LinkError, Linking, Part, link};
 pub use machine::{Channel, Channels, Exit, Machine};

@@ -143,6 +143,15 @@ impl Object {
     /// # Errors
     /// It is another kind of file, is damaged, or has parts that are not linked here.
     pub fn read(file: &[u8]) -> Result<Self, ObjectError> {
+        match half(file, 16) {
+            Some(OBJECT) => Self::read_any(file),
+            Some(kind) if crate::Executable::is_spus(file) => Err(ObjectError::Kind(kind)),
+            _ => Err(ObjectError::Other),
+        }
+    }
+
+    /// Reads an object, or the sections of an executable.
+    pub(crate) fn read_any(file: &[u8]) -> Result<Self, ObjectError> {
         if !crate::Executable::is_spus(file) {
             return Err(ObjectError::Other);
         }
@@ -358,10 +367,6 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(file: &'a [u8]) -> Result<Self, ObjectError> {
         let damaged = ObjectError::Damaged("its header");
-        let kind = half(file, 16).ok_or(damaged)?;
-        if kind != OBJECT {
-            return Err(ObjectError::Kind(kind));
-        }
         let table = word(file, 32).ok_or(damaged)?.to_usize();
         let bytes = usize::from(half(file, 46).ok_or(damaged)?);
         let count = usize::from(half(file, 48).ok_or(damaged)?);
@@ -438,7 +443,7 @@ impl<'a> Reader<'a> {
                 kind,
                 flags: header[2],
                 align,
-                address: 0,
+                address: header[3],
                 bytes,
                 memory: header[5],
                 relocations: Vec::new(),

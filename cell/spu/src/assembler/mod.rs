@@ -13,7 +13,7 @@ mod expression;
 pub(crate) mod operands;
 mod text;
 
-pub use operands::disassemble;
+pub use operands::{disassemble, listing};
 
 use crate::object::{
     ALLOCATED, Binding, EXECUTED, NOBITS, Object, PROGBITS, Place as Defined, Relocation,

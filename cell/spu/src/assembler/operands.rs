@@ -8,6 +8,9 @@
 use super::expression::{Expression, Parser};
 use super::text::{arguments, is_name, shown, trim};
 use crate::isa::{Format, Instruction, Op, decode, named};
+use crate::object::{EXECUTED, Object, ObjectError, Place as Defined};
+use sidecore_bare::text::printable;
+use std::collections::BTreeMap;
 
 /// An operand of an instruction, in the order of assembly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -385,6 +388,47 @@ pub fn disassemble(word: u32, address: u32) -> Option<String> {
         return Some(name);
     }
     Some(format!("{name}\t{}", operands.join(", ")))
+}
+
+/// The sections with instructions of an object or an executable as lines of assembly, with the
+/// names of their places.
+///
+/// # Errors
+/// It is another kind of file, or is damaged.
+pub fn listing(file: &[u8]) -> Result<String, ObjectError> {
+    let object = Object::read_any(file)?;
+    let mut text = String::new();
+    for (number, section) in object.sections.iter().enumerate() {
+        if section.flags & EXECUTED == 0 || section.bytes.is_empty() {
+            continue;
+        }
+        let mut names = BTreeMap::new();
+        for symbol in &object.symbols {
+            match symbol.place {
+                Defined::Section(place, value) if place == number && !symbol.name.is_empty() => {
+                    names.entry(value).or_insert(&symbol.name);
+                }
+                _ => {}
+            }
+        }
+        text += &format!("\nDisassembly of section {}:\n", printable(&section.name));
+        let mut address = section.address;
+        for bytes in section.bytes.chunks(4) {
+            if let Some(name) = names.get(&address) {
+                text += &format!("\n{address:08x} <{}>:\n", printable(name));
+            }
+            let word = bytes.first_chunk().copied().map(u32::from_be_bytes);
+            let line = word.and_then(|word| disassemble(word, address));
+            let line = line.unwrap_or_else(|| match word {
+                Some(word) => format!(".long\t{word:#x}"),
+                None => ".byte".into(),
+            });
+            let hex = bytes.iter().map(|byte| format!("{byte:02x} "));
+            text += &format!("{address:8x}:\t{}\t{line}\n", hex.collect::<String>());
+            address = address.wrapping_add(4);
+        }
+    }
+    Ok(text)
 }
 
 /// Operations that go where a register says, and may change whether interrupts come.

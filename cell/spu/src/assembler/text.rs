@@ -4,6 +4,7 @@
 //! statements and bytes. Text is bytes, since comments of the time have any encoding.
 //! Source: the manual of the GNU assembler, "Syntax" and "Assembler Directives".
 
+use sidecore_bare::text::printable;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -576,5 +577,5 @@ pub(super) fn shown(text: &[u8]) -> String {
     if short.len() < text.len() {
         short.push('…');
     }
-    short
+    printable(&short).into_owned()
 }
