@@ -1,6 +1,7 @@
 //! Every instruction: those that compute against results that a second, independent description of
 //! the document gave, the others by small programs.
 
+mod assembly;
 mod rows;
 
 use super::*;

@@ -394,3 +394,107 @@ int main(void)
     );
     assert_eq!(printed, "0\n0\n");
 }
+
+/// Programs of SPU assembly: preprocessed, assembled, linked with an archive, embedded, and run as
+/// translated code and by the interpreter.
+#[test]
+fn programs_of_assembly_run() {
+    let Some(bench) = Bench::new() else { return };
+    bench.write("mfc.h", ASSEMBLY_HEADER);
+    bench.write("echo.S", ASSEMBLY);
+    bench.write(
+        "scale.s",
+        "\t.text\n\t.global scale\nscale:\tshli $3, $10, 1\n\tbi $lr\n",
+    );
+    bench.write(
+        "seven.s",
+        "\t.global _start\n_start:\til $3, 7\n\tbrsl $lr, 1f\n1:\tstop 0x2000 + 7\n",
+    );
+    bench.write(
+        "host.c",
+        "\
+#include <libspe2.h>
+#include <stdio.h>
+extern spe_program_handle_t echo;
+static unsigned int line[16] __attribute__((aligned(128)));
+int main(void)
+{
+	spe_context_ptr_t spe = spe_context_create(0, 0);
+	unsigned int entry = SPE_DEFAULT_ENTRY, word = 1000, each;
+	spe_stop_info_t stop;
+	int signal, rest;
+	for (each = 0; each < 16; each++)
+		line[each] = __builtin_bswap32(each);
+	spe_program_load(spe, &echo);
+	spe_in_mbox_write(spe, &word, 1, SPE_MBOX_ALL_BLOCKING);
+	signal = spe_context_run(spe, &entry, 0, line, 0, &stop);
+	spe_out_mbox_read(spe, &word, 1);
+	rest = spe_context_run(spe, &entry, 0, line, 0, &stop);
+	printf(\"%x %d %d %u %u %u\\n\", signal, rest, stop.result.spe_exit_code, word,
+	       __builtin_bswap32(line[0]), __builtin_bswap32(line[15]));
+	return spe_context_destroy(spe);
+}
+",
+    );
+    let (printed, _) = bench.passes(
+        "spu-gcc -c scale.s
+         spu-ar -qcs libscale.a scale.o
+         spu-gcc -I. -DPUT=0x20 -O2 -Wall -o echo echo.S -L. -lscale
+         ppu-embedspu -m64 echo echo echo.o
+         ppu-gcc -O2 -m64 -o host host.c echo.o -lspe2
+         ./host
+         SIDECORE_SPE_SPU=interpreter ./host
+         spu-as -o seven.o seven.s
+         spu-ld -o seven seven.o
+         elfspe ./seven || echo $?
+         spu-objdump -d seven | grep -c brsl",
+    );
+    let run = "1234 0 42 2000 1000 1015\n";
+    assert_eq!(printed, format!("{run}{run}7\n1\n"));
+}
+
+const ASSEMBLY_HEADER: &str = "\
+#define TRANSFER(code) \\
+	ila $20, line; wrch $MFC_LSA, $20; wrch $MFC_EAH, $8; wrch $MFC_EAL, $9; \\
+	il $20, 64; wrch $MFC_Size, $20; il $20, 1; wrch $MFC_TagID, $20; \\
+	il $20, code; wrch $MFC_Cmd, $20; il $20, 2; wrch $MFC_WrTagMask, $20; \\
+	wrch $MFC_WrTagUpdate, $20; rdch $20, $MFC_RdTagStat
+";
+
+/// Adds a word of the mailbox to a line of the host's, and gives the word back twice as large.
+const ASSEMBLY: &str = "\
+#include \"mfc.h\"
+	.text
+	.global main
+	.type main, @function
+main:	stqd	$lr, 16($sp)
+	stqd	$sp, -48($sp)
+	ai	$sp, $sp, -48
+	rdch	$10, $SPU_RdInMbox
+	lr	$8, $4
+	rotqbyi	$9, $4, 4
+	TRANSFER(0x40)
+	ila	$11, line
+	il	$12, 4
+	ila	$14, 0x10203
+	shufb	$10, $10, $10, $14
+	hbrr	2f, 1f
+1:	lqd	$13, 0($11)
+	a	$13, $13, $10
+	stqd	$13, 0($11)
+	ai	$11, $11, 16
+	ai	$12, $12, -1
+2:	brnz	$12, 1b
+	TRANSFER(PUT)
+	brsl	$lr, scale
+	wrch	$SPU_WrOutMbox, $3
+	stop	0x1234
+	il	$3, 42
+	lqd	$lr, 64($sp)
+	ai	$sp, $sp, 48
+	bi	$lr
+	.size	main, . - main
+	.bss
+	.align	7
+line:	.space	64
+";

@@ -18,12 +18,19 @@ fn refusals_say_why() {
         assert!(errors.contains(reason), "{name} {arguments}: {errors}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
     };
-    refused("spu-as", "-o a.o a.s", "SPU assembly cannot be assembled");
-    refused(
-        "spu-gcc",
-        "-c start.S",
-        "start.S: SPU assembly cannot be assembled",
-    );
+    refused("spu-as", "-o a.o a.s", "cannot read a.s");
+    refused("spu-as", "", "usage: spu-as");
+    std::fs::write(folder.path().join("part.s"), "part: nop\n").expect("files are written");
+    driven(folder.path(), "spu-gcc", "-c part.s");
+    for part in ["part.s", "part.o"] {
+        let call = format!("-o mixed empty.c {part}");
+        refused("spu-gcc", &call, "C and SPU assembly do not go into one");
+        refused(
+            "spu-gcc",
+            &format!("-r -o joined {part}"),
+            "not to one object",
+        );
+    }
     refused(
         "spu-gcc",
         "--lanes=most -c empty.c",

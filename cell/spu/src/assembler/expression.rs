@@ -204,7 +204,7 @@ const NODES_MAX: usize = 128;
 /// Symbols that are defined by one another.
 const HOPS_MAX: usize = 20;
 /// Numbers and operators of one value, through all symbols.
-const STEPS_MAX: usize = 10_000;
+const STEPS_MAX: usize = 1_000;
 
 impl Symbols {
     /// The symbol of a name, made where it is new.

@@ -15,6 +15,7 @@ mod text;
 
 pub use operands::{disassemble, listing};
 
+use crate::STORE_BYTES;
 use crate::object::{
     ALLOCATED, Binding, EXECUTED, NOBITS, Object, PROGBITS, Place as Defined, Relocation,
     SECTION_TYPE, Section, Symbol, WRITABLE,
@@ -105,7 +106,7 @@ enum Field {
     Host(usize),
 }
 
-/// Bytes of a section, more than any store has, since reports of debuggers are long.
+/// Bytes of a section that is not loaded, as debuggers' are.
 const SECTION_BYTES_MAX: usize = 16 << 20;
 /// Sections of a source.
 const SECTIONS_MAX: usize = 10_000;
@@ -270,11 +271,13 @@ impl<'a> Assembler<'a> {
             return Ok(());
         };
         let whole = part.memory.to_usize() + bytes.len();
-        if whole > SECTION_BYTES_MAX {
-            return Err(format!(
-                "{} gets more than {SECTION_BYTES_MAX} bytes",
-                part.name
-            ));
+        let most = if part.is_loaded() {
+            STORE_BYTES
+        } else {
+            SECTION_BYTES_MAX
+        };
+        if whole > most {
+            return Err(format!("{} gets more than {most} bytes", part.name));
         }
         if part.kind != NOBITS {
             part.bytes.extend_from_slice(bytes);

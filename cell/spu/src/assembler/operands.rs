@@ -404,11 +404,11 @@ pub fn listing(file: &[u8]) -> Result<String, ObjectError> {
         }
         let mut names = BTreeMap::new();
         for symbol in &object.symbols {
-            match symbol.place {
-                Defined::Section(place, value) if place == number && !symbol.name.is_empty() => {
-                    names.entry(value).or_insert(&symbol.name);
-                }
-                _ => {}
+            if let Defined::Section(place, value) = symbol.place
+                && place == number
+                && !symbol.name.is_empty()
+            {
+                names.entry(value).or_insert(&symbol.name);
             }
         }
         text += &format!("\nDisassembly of section {}:\n", printable(&section.name));

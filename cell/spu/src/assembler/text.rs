@@ -65,9 +65,9 @@ pub(super) struct Input {
 /// Frames that lie in one another.
 const DEPTH_MAX: usize = 100;
 /// Statements of one source, repeated ones each time.
-const STATEMENTS_MAX: usize = 2_000_000;
+const STATEMENTS_MAX: usize = 1_000_000;
 /// Bytes that macros may write.
-const WRITTEN_MAX: usize = 32 << 20;
+const WRITTEN_MAX: usize = 8 << 20;
 
 impl Input {
     /// Reads a file's text before what is left of the others.
