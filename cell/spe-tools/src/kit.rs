@@ -7,9 +7,8 @@
 //! Only the user may write to it, which is checked each time. The SPU's library is compiled once,
 //! when a program is linked for the first time.
 
-use crate::files::FILES;
-use crate::flags::COMPILE;
-use crate::single::{LIBRARIES, Library};
+use crate::files::{FILES, LIBRARIES, Library};
+use crate::tool::COMPILE;
 use crate::{Error, names, tool};
 use sidecore_sys::folder::{Folder, FolderError};
 use std::collections::hash_map::DefaultHasher;

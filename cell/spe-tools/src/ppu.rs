@@ -4,10 +4,10 @@
 //! time wrote `-lspe2` first. Names of assembly that PPE programs use are macros of the assembler.
 //! A host of 32 bits has pointers of 4 bytes ([`crate::narrow`]).
 
-use crate::flags::NO_ERRORS;
 use crate::narrow::Objects;
 use crate::options::{self, Inputs, Options, Product, Side, Width};
 use crate::step::Settings;
+use crate::tool::NO_ERRORS;
 use crate::{Error, Kit, spu, tool};
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -4,9 +4,9 @@
 //! interpreter, and our note. Code, data and stack share the 256 KiB, so nothing that the program
 //! does not use is linked.
 
-use crate::flags::{COMPILE, NO_ERRORS};
 use crate::options::{self, Product, Side};
 use crate::step::Settings;
+use crate::tool::{COMPILE, NO_ERRORS};
 use crate::{Error, Kit, floats, kit, native, tool};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Running the tools of the user's own machine, and the libraries that they find.
+//! Running the tools of the user's own machine, the libraries that they find, and options that every
+//! compilation for a store has, the user's and that of the kit's own library.
 //!
 //! Must stay true: an SDK's folder may have libraries of the Cell's processors by the names of the
 //! SDK's; those are not linked.
@@ -99,3 +100,100 @@ const ELF: &[u8] = b"\x7fELF";
 const MACHINE: [u8; 2] = [62, 0];
 /// Bytes in which an archive's first object begins, behind the table of its symbols.
 const START_MAX: u64 = 1 << 20;
+
+/// The ABI of the store's images, and the assumptions of SPU source about its compiler.
+pub(crate) const COMPILE: &[&str] = &[
+    "-mx32",
+    "-fPIE",
+    "-mssse3",
+    "-msse4.2",
+    "-mpopcnt",
+    "-fno-stack-protector",
+    "-fcf-protection=none",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
+    "-funsigned-char",
+    "-fcommon",
+    "-fno-strict-aliasing",
+    "-flax-vector-conversions",
+    "-fno-math-errno",
+    "-Wno-psabi",
+    "-Wno-main",
+    "-U_FORTIFY_SOURCE",
+    "-D__SPU__=1",
+    "-D__VECTOR_KEYWORD_SUPPORTED__=1",
+    "-D__EA32__=1",
+    "-D__NO_CTYPE=1",
+    // The C library's types of threads, which <stdlib.h> declares; include/spu/pthread.h has them.
+    "-D_BITS_PTHREADTYPES_COMMON_H=1",
+    "-D_BITS_SIGTHREAD_H=1",
+    // The kernel's headers where Debian keeps them: only gcc-multilib has a link to them that x32
+    // finds, and that package drives out the compilers for other processors.
+    "-idirafter",
+    "/usr/include/x86_64-linux-gnu",
+];
+
+/// Warnings that compilers of the time had not, or gave for less: no errors under `-Werror`.
+pub(crate) const NO_ERRORS: &[&str] = &[
+    "-Wno-error=address",
+    "-Wno-error=address-of-packed-member",
+    "-Wno-error=aggressive-loop-optimizations",
+    "-Wno-error=array-bounds",
+    "-Wno-error=attribute-warning",
+    "-Wno-error=bool-compare",
+    "-Wno-error=bool-operation",
+    "-Wno-error=builtin-declaration-mismatch",
+    "-Wno-error=cast-function-type",
+    "-Wno-error=class-memaccess",
+    "-Wno-error=clobbered",
+    "-Wno-error=deprecated-copy",
+    "-Wno-error=deprecated-declarations",
+    "-Wno-error=duplicate-decl-specifier",
+    "-Wno-error=expansion-to-defined",
+    "-Wno-error=format",
+    "-Wno-error=format-overflow",
+    "-Wno-error=format-truncation",
+    "-Wno-error=frame-address",
+    "-Wno-error=ignored-attributes",
+    "-Wno-error=ignored-qualifiers",
+    "-Wno-error=implicit-fallthrough",
+    "-Wno-error=int-in-bool-context",
+    "-Wno-error=int-to-pointer-cast",
+    "-Wno-error=logical-not-parentheses",
+    "-Wno-error=maybe-uninitialized",
+    "-Wno-error=memset-elt-size",
+    "-Wno-error=memset-transposed-args",
+    "-Wno-error=misleading-indentation",
+    "-Wno-error=missing-attributes",
+    "-Wno-error=missing-field-initializers",
+    "-Wno-error=multistatement-macros",
+    "-Wno-error=narrowing",
+    "-Wno-error=nonnull",
+    "-Wno-error=nonnull-compare",
+    "-Wno-error=packed-not-aligned",
+    "-Wno-error=pessimizing-move",
+    "-Wno-error=pointer-sign",
+    "-Wno-error=pointer-to-int-cast",
+    "-Wno-error=redundant-move",
+    "-Wno-error=restrict",
+    "-Wno-error=return-type",
+    "-Wno-error=sequence-point",
+    "-Wno-error=shift-count-overflow",
+    "-Wno-error=shift-negative-value",
+    "-Wno-error=sizeof-array-argument",
+    "-Wno-error=sizeof-pointer-div",
+    "-Wno-error=sizeof-pointer-memaccess",
+    "-Wno-error=stringop-overflow",
+    "-Wno-error=stringop-truncation",
+    "-Wno-error=subobject-linkage",
+    "-Wno-error=switch-unreachable",
+    "-Wno-error=tautological-compare",
+    "-Wno-error=type-limits",
+    "-Wno-error=uninitialized",
+    "-Wno-error=unused-but-set-parameter",
+    "-Wno-error=unused-but-set-variable",
+    "-Wno-error=unused-const-variable",
+    "-Wno-error=unused-local-typedefs",
+    "-Wno-error=unused-result",
+    "-Wno-error=write-strings",
+];

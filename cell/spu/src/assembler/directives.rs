@@ -484,7 +484,10 @@ impl Assembler<'_> {
         match name {
             "macro" => self.input.define(rest)?,
             "purgem" => self.input.forget(trim(rest)),
-            "exitm" => self.input.leave()?,
+            "exitm" => {
+                let conditions = self.input.leave()?;
+                self.conditions.truncate(conditions);
+            }
             "rept" => {
                 let count = u64::try_from(self.number(rest)?).unwrap_or(0);
                 self.input.repeat(count)?;

@@ -169,7 +169,7 @@ impl<'a> Assembler<'a> {
             return self.assign(name, value);
         }
         let (word, rest) = split_word(text);
-        if self.input.call(word, rest)? {
+        if self.input.call(word, rest, self.conditions.len())? {
             return Ok(());
         }
         let position = (statement.file.clone(), statement.line);

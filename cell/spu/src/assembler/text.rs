@@ -46,7 +46,8 @@ struct Frame {
     next: usize,
     /// Times that it is read again.
     again: u64,
-    is_macro: bool,
+    /// Of a macro the number of conditions around its call.
+    conditions: Option<usize>,
 }
 
 /// The statements of source, macros and repetitions written out.
@@ -72,7 +73,7 @@ const WRITTEN_MAX: usize = 8 << 20;
 impl Input {
     /// Reads a file's text before what is left of the others.
     pub(super) fn open(&mut self, text: &[u8], file: &str) -> Result<(), String> {
-        self.push(statements(text, file).into(), 1, false)
+        self.push(statements(text, file).into(), 1, None)
     }
 
     /// The next statement; nothing at the end.
@@ -100,7 +101,12 @@ impl Input {
         Ok(None)
     }
 
-    fn push(&mut self, body: Rc<[Statement]>, times: u64, is_macro: bool) -> Result<(), String> {
+    fn push(
+        &mut self,
+        body: Rc<[Statement]>,
+        times: u64,
+        conditions: Option<usize>,
+    ) -> Result<(), String> {
         if self.frames.len() >= DEPTH_MAX {
             return Err(format!(
                 "macros, repetitions and files lie more than {DEPTH_MAX} deep in one another"
@@ -111,18 +117,20 @@ impl Input {
                 body,
                 next: 0,
                 again: times - 1,
-                is_macro,
+                conditions,
             });
         }
         Ok(())
     }
 
-    /// Leaves the innermost macro (`.exitm`).
-    pub(super) fn leave(&mut self) -> Result<(), String> {
-        let place = self.frames.iter().rposition(|frame| frame.is_macro);
-        let place = place.ok_or(".exitm outside of a macro")?;
-        self.frames.truncate(place);
-        Ok(())
+    /// Leaves the innermost macro (`.exitm`); returns the number of conditions around its call.
+    pub(super) fn leave(&mut self) -> Result<usize, String> {
+        while let Some(frame) = self.frames.pop() {
+            if let Some(conditions) = frame.conditions {
+                return Ok(conditions);
+            }
+        }
+        Err(".exitm outside of a macro".into())
     }
 
     /// Drops all that is left (`.end`).
@@ -153,7 +161,7 @@ impl Input {
     /// `.rept COUNT`.
     pub(super) fn repeat(&mut self, count: u64) -> Result<(), String> {
         let body = self.body(REPEATS, &[b".endr"])?;
-        self.push(body.into(), count, false)
+        self.push(body.into(), count, None)
     }
 
     /// `.irp NAME,VALUES…`; with `letters` of `.irpc`, whose values are bytes.
@@ -173,7 +181,7 @@ impl Input {
                 all.push(self.written(statement, &pairs)?);
             }
         }
-        self.push(all.into(), 1, false)
+        self.push(all.into(), 1, None)
     }
 
     /// `.macro NAME PARAMETERS…`.
@@ -221,7 +229,13 @@ impl Input {
     }
 
     /// Reads a macro's body with these arguments; false where there is none of the name.
-    pub(super) fn call(&mut self, name: &[u8], rest: &[u8]) -> Result<bool, String> {
+    /// `conditions` is the number of those around the call.
+    pub(super) fn call(
+        &mut self,
+        name: &[u8],
+        rest: &[u8],
+        conditions: usize,
+    ) -> Result<bool, String> {
         let Some(found) = self.macros.get(name).cloned() else {
             return Ok(false);
         };
@@ -267,7 +281,7 @@ impl Input {
         for statement in found.body.iter() {
             all.push(self.written(statement, &values)?);
         }
-        self.push(all.into(), 1, true)?;
+        self.push(all.into(), 1, Some(conditions))?;
         Ok(true)
     }
 

@@ -146,6 +146,9 @@ fn names_of_assembly_alone_are_instructions() {
 fn directives_do_what_their_manual_says() {
     let source = "\
 .macro twice op, a=1, rest:vararg
+.ifb \\op
+.exitm
+.endif
 \\op\\()i $\\a, \\rest
 .ifnb \\a
 1: br 1b
@@ -180,6 +183,7 @@ fn directives_do_what_their_manual_says() {
 .text
 start:
 twice a, , $3, 1
+twice
 twice a, a=2, rest=$4, 2
 end:
 .align 4
