@@ -339,7 +339,7 @@ impl Call {
                     let value = rest.next().unwrap_or_default();
                     self.symbols += &format!("{value};");
                 }
-                _ if text.starts_with("-I") => self.includes.push(text[2..].into()),
+                _ if text.starts_with("-I") => self.includes.push(PathBuf::from(&text[2..])),
                 _ if text.starts_with("--defsym=") => {
                     self.symbols += &format!("{};", &text["--defsym=".len()..]);
                 }
@@ -356,9 +356,12 @@ impl Call {
     fn make_objects(&self) -> Result<(), Stop> {
         for input in self.inputs.iter().filter(|input| is_assembly(input)) {
             let object = self.object(input)?;
-            let stem = Path::new(&input.name).file_stem().unwrap_or_default();
-            let usual = || Path::new(stem).with_extension("o");
-            let output = self.output.clone().unwrap_or_else(usual);
+            let mut usual = Path::new(&input.name)
+                .file_stem()
+                .unwrap_or_default()
+                .to_owned();
+            usual.push(".o");
+            let output = self.output.clone().unwrap_or_else(|| usual.into());
             std::fs::write(&output, object.write()).map_err(Error::file("write", &output))?;
         }
         Ok(())

@@ -139,7 +139,7 @@ impl<'a> Assembler<'a> {
 
     /// Reads all statements. The position is the last one's.
     fn read(&mut self, source: &[u8], position: &mut Position) -> Result<(), String> {
-        self.input.open(source, &position.0.clone())?;
+        self.input.open(source, &position.0)?;
         while let Some(statement) = self.input.next()? {
             *position = (statement.file.clone(), statement.line);
             self.statement(&statement)?;

@@ -212,7 +212,7 @@ impl Instruction {
     }
 
     /// True where assembly may leave the first operand out, which is 0 then.
-    pub(crate) fn omits_first(&self) -> bool {
+    fn omits_first(&self) -> bool {
         match self.op {
             Op::Heq | Op::Heqi | Op::Hgt | Op::Hgti | Op::Hlgt | Op::Hlgti => true,
             op => matches!(op, Op::Nop | Op::Iret | Op::Fscrwr | Op::Stop),
@@ -222,15 +222,15 @@ impl Instruction {
 
 /// A word that assembly begins a statement with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mnemonic {
-    pub(crate) row: &'static Instruction,
-    pub(crate) slots: &'static [Slot],
+pub(super) struct Mnemonic {
+    row: &'static Instruction,
+    slots: &'static [Slot],
     /// Bits of the word that no operand has.
-    pub(crate) bits: u32,
+    bits: u32,
 }
 
 /// The instruction of a name in assembly, with the names that are not the table's own.
-pub(crate) fn mnemonic(name: &str) -> Option<Mnemonic> {
+pub(super) fn mnemonic(name: &str) -> Option<Mnemonic> {
     let of = |row: &'static Instruction, feature: u32| Mnemonic {
         row,
         slots: row.slots(),
@@ -277,7 +277,7 @@ const SYNONYMS: &[(&str, &str)] = &[
 ];
 
 /// The number of a channel's name.
-pub(crate) fn channel_named(name: &str) -> Option<u8> {
+fn channel_named(name: &str) -> Option<u8> {
     let bare = |text: &'static str| text.split_once('_').map_or(text, |parts| parts.1);
     let is_named = |row: &&(u8, &'static str)| {
         row.1.eq_ignore_ascii_case(name) || bare(row.1).eq_ignore_ascii_case(name)
@@ -432,7 +432,7 @@ pub fn listing(file: &[u8]) -> Result<String, ObjectError> {
 }
 
 /// Operations that go where a register says, and may change whether interrupts come.
-pub(crate) const INDIRECT: &[Op] = &[
+const INDIRECT: &[Op] = &[
     Op::Bi,
     Op::Bisl,
     Op::Iret,

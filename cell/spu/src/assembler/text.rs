@@ -466,7 +466,7 @@ fn string_end(text: &[u8]) -> usize {
 pub(super) fn letter_end(text: &[u8]) -> usize {
     let bytes = if text.get(1) == Some(&b'\\') { 3 } else { 2 };
     let Some(letter) = text.get(..bytes).filter(|all| !all.contains(&b'\n')) else {
-        return 1.min(text.len());
+        return text.len().min(1);
     };
     letter.len() + usize::from(text.get(bytes) == Some(&b'\''))
 }
