@@ -385,7 +385,9 @@ impl Call {
         let mut files = |name: &str| {
             let here = std::iter::once(PathBuf::from(name));
             let mut all = here.chain(folders.iter().map(|folder| folder.join(name)));
-            all.find_map(|file| std::fs::read(file).ok())
+            // A device may have no end.
+            let found = all.find(|file| file.is_file());
+            found.and_then(|file| std::fs::read(file).ok())
         };
         assemble(&text, &path.to_string_lossy(), &mut files).map_err(say)
     }

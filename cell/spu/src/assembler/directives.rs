@@ -16,7 +16,7 @@ impl Assembler<'_> {
         rest: &[u8],
         position: &Position,
     ) -> Result<bool, String> {
-        if IGNORED.contains(&name) || name.starts_with("cfi_") {
+        if IGNORED.split(' ').any(|known| known == name) || name.starts_with("cfi_") {
             return Ok(true);
         }
         if self.choose_section(name, rest)? || self.name_symbols(name, rest)? {
@@ -395,13 +395,13 @@ impl Assembler<'_> {
     fn name_symbols(&mut self, name: &str, rest: &[u8]) -> Result<bool, String> {
         let all = arguments(rest);
         match name {
-            "global" | "globl" | "weak" => {
+            "global" | "globl" | "weak" | "local" => {
                 for text in all {
                     let symbol = self.symbol(text)?;
-                    if name == "weak" {
-                        symbol.is_weak = true;
-                    } else {
-                        symbol.is_global = true;
+                    match name {
+                        "weak" => symbol.is_weak = true,
+                        "local" => symbol.is_local = true,
+                        _ => symbol.is_global = true,
                     }
                 }
             }
@@ -431,7 +431,13 @@ impl Assembler<'_> {
                 parser.finish()?;
                 self.symbol(name)?.bytes = Some(value);
             }
-            "comm" => self.common(&all)?,
+            "comm" => {
+                let name = all.first().copied().unwrap_or_default();
+                if self.symbol(name)?.is_local {
+                    return self.reserve(rest);
+                }
+                self.common(&all)?;
+            }
             "lcomm" => return self.reserve(rest),
             _ => return Ok(false),
         }
@@ -568,32 +574,5 @@ const NOP: [u8; 4] = 0x4020_0000_u32.to_be_bytes();
 const LNOP: [u8; 4] = 0x0020_0000_u32.to_be_bytes();
 
 /// Directives for debuggers, listings and other systems.
-const IGNORED: &[&str] = &[
-    "file",
-    "ident",
-    "loc",
-    "loc_mark_labels",
-    "brinfo",
-    "title",
-    "sbttl",
-    "list",
-    "nolist",
-    "eject",
-    "psize",
-    "version",
-    "extern",
-    "local",
-    "hidden",
-    "protected",
-    "internal",
-    "warning",
-    "print",
-    "code",
-    "line",
-    "ln",
-    "stabs",
-    "stabn",
-    "stabd",
-    "addrsig",
-    "addrsig_sym",
-];
+const IGNORED: &str = "file ident loc loc_mark_labels brinfo title sbttl list nolist eject \
+    psize version extern hidden protected internal warning print code line ln stabs stabn stabd addrsig addrsig_sym";

@@ -185,6 +185,8 @@ pub(super) struct Symbol {
     pub(super) meaning: Meaning,
     pub(super) is_global: bool,
     pub(super) is_weak: bool,
+    /// True for `.local`, which a `.comm` may follow.
+    pub(super) is_local: bool,
     /// The type as ELF has it.
     pub(super) kind: u8,
     pub(super) bytes: Option<Expression>,
@@ -219,6 +221,7 @@ impl Symbols {
             meaning: Meaning::Unknown,
             is_global: false,
             is_weak: false,
+            is_local: false,
             kind: 0,
             bytes: None,
         });

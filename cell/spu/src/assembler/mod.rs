@@ -72,6 +72,8 @@ struct Assembler<'a> {
     pushed: Vec<(usize, usize)>,
     conditions: Vec<Condition>,
     changes: Vec<Change>,
+    /// Bytes of all sections.
+    bytes: usize,
     files: Files<'a>,
 }
 
@@ -108,8 +110,12 @@ enum Field {
 
 /// Bytes of a section that is not loaded, as debuggers' are.
 const SECTION_BYTES_MAX: usize = 16 << 20;
+/// Bytes of all sections.
+const BYTES_MAX: usize = 32 << 20;
 /// Sections of a source.
-const SECTIONS_MAX: usize = 10_000;
+const SECTIONS_MAX: usize = 4_000;
+/// Numbers that hang on symbols.
+const CHANGES_MAX: usize = 1 << 20;
 /// The greatest alignment: that of the store itself.
 const ALIGN_MAX: i64 = 0x4_0000;
 const ADDRESS: u8 = 6;
@@ -128,6 +134,7 @@ impl<'a> Assembler<'a> {
             pushed: Vec::new(),
             conditions: Vec::new(),
             changes: Vec::new(),
+            bytes: 0,
             files,
         };
         for name in [".text", ".data", ".bss"] {
@@ -279,6 +286,10 @@ impl<'a> Assembler<'a> {
         if whole > most {
             return Err(format!("{} gets more than {most} bytes", part.name));
         }
+        self.bytes += bytes.len();
+        if self.bytes > BYTES_MAX {
+            return Err(format!("more than {BYTES_MAX} bytes in all sections"));
+        }
         if part.kind != NOBITS {
             part.bytes.extend_from_slice(bytes);
         } else if bytes.iter().any(|byte| *byte != 0) {
@@ -314,6 +325,9 @@ impl<'a> Assembler<'a> {
             .and_then(Value::known);
         match known {
             Some(number) => self.put(self.current, offset, field, number),
+            None if self.changes.len() >= CHANGES_MAX => {
+                Err(format!("more than {CHANGES_MAX} numbers hang on symbols"))
+            }
             None => {
                 self.changes.push(Change {
                     section: self.current,
