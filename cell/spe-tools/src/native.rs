@@ -529,7 +529,7 @@ fn write_program(path: &Path, image: &[u8]) -> std::io::Result<()> {
 }
 
 const MIXED: &str = "C and SPU assembly do not go into one program: compiled code is this \
-    machine's and keeps the low byte of a word first, assembly keeps the SPU's order; write the routine in C \
-    with spu_intrinsics.h, or all of the program in assembly";
+    machine's and keeps the low byte of a word first, assembly keeps the SPU's order; write the \
+    routine in C with spu_intrinsics.h, or all of the program in assembly";
 const NOT_JOINED: &str = "objects of SPU assembly are linked to programs, not to one object (-r); \
     make an archive of them with spu-ar";

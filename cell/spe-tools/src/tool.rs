@@ -1,5 +1,5 @@
-//! Running the tools of the user's own machine, the libraries that they find, and options that every
-//! compilation for a store has, the user's and that of the kit's own library.
+//! Running the tools of the user's own machine, the libraries that they find, and options that
+//! every compilation for a store has, the user's and that of the kit's own library.
 //!
 //! Must stay true: an SDK's folder may have libraries of the Cell's processors by the names of the
 //! SDK's; those are not linked.

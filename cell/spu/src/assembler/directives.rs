@@ -575,4 +575,5 @@ const LNOP: [u8; 4] = 0x0020_0000_u32.to_be_bytes();
 
 /// Directives for debuggers, listings and other systems.
 const IGNORED: &str = "file ident loc loc_mark_labels brinfo title sbttl list nolist eject \
-    psize version extern hidden protected internal warning print code line ln stabs stabn stabd addrsig addrsig_sym";
+    psize version extern hidden protected internal warning print code line ln stabs stabn stabd \
+    addrsig addrsig_sym";

@@ -152,7 +152,7 @@ impl Value {
         if other.known().is_some() {
             return Some(Self { number, ..self });
         }
-        if self.minus.is_some() || other.minus.is_some() {
+        if self.known().is_some() || self.minus.is_some() || other.minus.is_some() {
             return None;
         }
         match other.base {
@@ -266,7 +266,10 @@ impl Symbols {
                 _ => None,
             };
             match name {
-                Some(name) => format!("a number must stand here, and {name} is not known yet"),
+                Some(name) => {
+                    let name = shown(name.as_bytes());
+                    format!("a number must stand here, and {name} is not known yet")
+                }
                 None => "a number must stand here, not an address".into(),
             }
         })
