@@ -418,14 +418,14 @@ impl<'a> Reader<'a> {
     fn read(mut self) -> Result<Object, ObjectError> {
         let mut object = Object::default();
         // Numbers of the file's sections, and ours.
-        let mut ours = vec![None; self.headers.len()];
+        let mut ours = Vec::with_capacity(self.headers.len());
         let names = u32::from(half(self.file, 50).unwrap_or_default());
         let names = self.table(names)?;
-        for number in 1..self.headers.len() {
-            let header = self.headers[number];
+        for header in self.headers.clone() {
             let kind = header[1];
             // Tables of ELF's own, and what its extensions have.
             if matches!(kind, 0 | SYMBOLS | STRINGS | ADDENDS | CHANGES | 10..=13 | 17..) {
+                ours.push(None);
                 continue;
             }
             let align = header[8].max(1);
@@ -437,7 +437,7 @@ impl<'a> Reader<'a> {
             } else {
                 self.bytes(&header)?.to_vec()
             };
-            ours[number] = Some(object.sections.len());
+            ours.push(Some(object.sections.len()));
             object.sections.push(Section {
                 name: self.name(names, header[0])?,
                 kind,
@@ -500,8 +500,7 @@ impl<'a> Reader<'a> {
         object: &mut Object,
         ours: &[Option<usize>],
     ) -> Result<(), ObjectError> {
-        for number in 1..self.headers.len() {
-            let header = self.headers[number];
+        for header in self.headers.clone() {
             let target = ours.get(header[7].to_usize()).copied().flatten();
             let Some(section) = target.and_then(|target| object.sections.get_mut(target)) else {
                 continue;
