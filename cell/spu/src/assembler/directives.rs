@@ -170,15 +170,17 @@ impl Assembler<'_> {
 
     /// The section of a name, made where it is new.
     fn section_named(&mut self, name: &str, shape: Option<(u32, u32)>) -> Result<usize, String> {
-        if let Some(found) = self.sections.iter().position(|part| part.name == name) {
-            return Ok(found);
+        if let Some(found) = self.section_numbers.get(name) {
+            return Ok(*found);
         }
         if self.sections.len() >= SECTIONS_MAX {
             return Err(format!("more than {SECTIONS_MAX} sections"));
         }
         let (kind, flags) = shape.unwrap_or_else(|| usual(name));
+        let number = self.sections.len();
         self.sections.push(section(name, kind, flags));
-        Ok(self.sections.len() - 1)
+        self.section_numbers.insert(name.into(), number);
+        Ok(number)
     }
 
     /// `.lcomm NAME,BYTES,ALIGNMENT` and `.bss` of the same form.
@@ -259,6 +261,8 @@ impl Assembler<'_> {
             _ => return self.room(name, rest),
         };
         for text in arguments(rest) {
+            // The place of each number, not of the first.
+            self.symbols.here = (self.current, self.offset());
             let mut parser = Parser::new(text, &mut self.symbols);
             let mut value = parser.expression()?;
             let mut field = Field::Data(bytes);

@@ -23,6 +23,7 @@ use crate::object::{
 use expression::{Base, Expression, Label, Meaning, Parser, Symbols, Value};
 use operands::{Place, mnemonic};
 use sidecore_bare::width::ToUsize;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use text::{Input, Statement, cut_label, cut_name, shown, split_word, trim};
 
@@ -66,6 +67,8 @@ struct Assembler<'a> {
     input: Input,
     symbols: Symbols,
     sections: Vec<Section>,
+    /// The sections' numbers by their names.
+    section_numbers: BTreeMap<String, usize>,
     current: usize,
     previous: usize,
     /// Sections that `.pushsection` left.
@@ -129,6 +132,7 @@ impl<'a> Assembler<'a> {
             input: Input::default(),
             symbols: Symbols::default(),
             sections: Vec::new(),
+            section_numbers: BTreeMap::new(),
             current: 0,
             previous: 0,
             pushed: Vec::new(),
@@ -139,6 +143,8 @@ impl<'a> Assembler<'a> {
         };
         for name in [".text", ".data", ".bss"] {
             let (kind, flags) = usual(name);
+            let number = own.sections.len();
+            own.section_numbers.insert(name.into(), number);
             own.sections.push(section(name, kind, flags));
         }
         own

@@ -398,23 +398,22 @@ pub fn disassemble(word: u32, address: u32) -> Option<String> {
 pub fn listing(file: &[u8]) -> Result<String, ObjectError> {
     let object = Object::read_any(file)?;
     let mut text = String::new();
+    let mut names = BTreeMap::new();
+    for symbol in &object.symbols {
+        if let Defined::Section(section, value) = symbol.place
+            && !symbol.name.is_empty()
+        {
+            names.entry((section, value)).or_insert(&symbol.name);
+        }
+    }
     for (number, section) in object.sections.iter().enumerate() {
         if section.flags & EXECUTED == 0 || section.bytes.is_empty() {
             continue;
         }
-        let mut names = BTreeMap::new();
-        for symbol in &object.symbols {
-            if let Defined::Section(place, value) = symbol.place
-                && place == number
-                && !symbol.name.is_empty()
-            {
-                names.entry(value).or_insert(&symbol.name);
-            }
-        }
         text += &format!("\nDisassembly of section {}:\n", printable(&section.name));
         let mut address = section.address;
         for bytes in section.bytes.chunks(4) {
-            if let Some(name) = names.get(&address) {
+            if let Some(name) = names.get(&(number, address)) {
                 text += &format!("\n{address:08x} <{}>:\n", printable(name));
             }
             let word = bytes.first_chunk().copied().map(u32::from_be_bytes);

@@ -67,12 +67,16 @@ pub(super) struct Input {
 const DEPTH_MAX: usize = 100;
 /// Statements of one source, repeated ones each time.
 const STATEMENTS_MAX: usize = 1_000_000;
-/// Bytes that macros may write.
-const WRITTEN_MAX: usize = 8 << 20;
+/// Bytes that macros may write, with those that a statement takes by itself.
+const WRITTEN_MAX: usize = 32 << 20;
+const STATEMENT_BYTES: usize = size_of::<Statement>();
+const PARAMETERS_MAX: usize = 100;
 
 impl Input {
     /// Reads a file's text before what is left of the others.
     pub(super) fn open(&mut self, text: &[u8], file: &str) -> Result<(), String> {
+        // Text without statements is read, too.
+        self.given += text.len() / 64;
         self.push(statements(text, file).into(), 1, None)
     }
 
@@ -214,8 +218,8 @@ impl Input {
             rest = trim(rest.strip_prefix(b",").unwrap_or(rest));
             parameters.push(parameter);
         }
-        if !rest.is_empty() {
-            return Err("the parameters of a macro are names".into());
+        if !rest.is_empty() || parameters.len() > PARAMETERS_MAX {
+            return Err(format!("a macro has up to {PARAMETERS_MAX} parameters"));
         }
         let body = self.body(&[b".macro"], &[b".endm", b".endmacro"])?;
         let body = body.into();
@@ -320,7 +324,7 @@ impl Input {
                 break;
             }
         }
-        self.written += text.len().max(1);
+        self.written += text.len() + STATEMENT_BYTES;
         if self.written > WRITTEN_MAX {
             return Err(format!("macros write more than {WRITTEN_MAX} bytes"));
         }

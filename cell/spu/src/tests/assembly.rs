@@ -9,7 +9,7 @@ use crate::*;
 fn assembled(source: &str) -> Vec<u32> {
     let object = assemble(source.as_bytes(), "a.s", &mut |_| None);
     let object = object.unwrap_or_else(|error| panic!("{error} in {source}"));
-    let words = object.sections[0].bytes.as_chunks().0.iter();
+    let words = object.sections[0].bytes.as_chunks::<4>().0.iter();
     words.map(|bytes| u32::from_be_bytes(*bytes)).collect()
 }
 
@@ -136,6 +136,11 @@ fn names_of_assembly_alone_are_instructions() {
         ("br .+8", word("br", 0, 0, 0, 2)),
         ("1: brsl $lr, 1b", word("brsl", 0, 0, 0, 0)),
         ("a: hbrr a, a", word("hbrr", 0, 0, 0, 0)),
+        ("rotmi $3,$4,-3", word("rotmi", 3, 4, 0, 0x7d)),
+        ("il $3,-1", word("il", 3, 0, 0, -1)),
+        ("ila $3,0x3ffff", word("ila", 3, 0, 0, 0x3_ffff)),
+        ("stqd $3,-16($1)", word("stqd", 3, 1, 0, -1)),
+        ("shufb $1,$2,$3,$4", 0xb020_c104),
         ("word 1 + 2 << 2 & 8 | 1", 10),
     ] {
         assert_eq!(assembled(text), [wanted], "{text}");
@@ -213,13 +218,18 @@ end:
         .iter()
         .map(|one| (one.offset, one.kind, one.addend));
     assert_eq!(places.collect::<Vec<_>>(), [(64, 6, 0), (68, 6, 16)]);
-    let code = object.sections[0].bytes.as_chunks().0.iter();
+    let code = object.sections[0].bytes.as_chunks::<4>().0.iter();
     let code = code
         .map(|bytes| u32::from_be_bytes(*bytes))
         .collect::<Vec<_>>();
     let br = word("br", 0, 0, 0, 0);
     let ai = [word("ai", 1, 3, 0, 1), word("ai", 2, 4, 0, 2)];
     assert_eq!(code, [ai[0], br, ai[1], br]);
+    // Each number has a place of its own.
+    assert_eq!(assembled("x: .word . - x, . - x"), [0, 4]);
+    // Macros that call one another have numbers of their own.
+    let calls = ".macro n\n.word \\@\n.endm\n.rept 2\nn\n.endr";
+    assert_eq!(assembled(calls), [0, 1]);
 }
 
 #[test]
@@ -335,6 +345,13 @@ fn wrong_source_is_refused_with_its_line() {
         (".bss; .word 1", "a.s:1: .bss has only zeros"),
         (".word 1/0", "a.s:1: division by zero"),
         (".include \"none\"", "a.s:1: cannot read none"),
+        ("shli $3,$4,128", "a.s:1: 128 is not between -64 and 127"),
+        ("ai $3,$4,512", "a.s:1: 512 is not between -512 and 511"),
+        (
+            "lqd $3,8192($4)",
+            "a.s:1: 8192 is not between -8192 and 8191",
+        ),
+        ("ila $3,-1", "a.s:1: -1 is not between 0 and 262143"),
     ] {
         assert_eq!(refused(source), wanted, "{source}");
     }
@@ -347,6 +364,7 @@ fn hostile_source_is_refused_soon() {
     let long = format!(".word {}1", "1+".repeat(100_000));
     let doubling = (0..64).map(|n| format!(".set s{n}, s{0}+s{0}\n", n + 1));
     let doubling = doubling.collect::<String>() + ".word s0";
+    let many = format!(".macro m {}\n.endm", "a,".repeat(1_000));
     for source in [
         ".macro m\nm\nm\n.endm\nm",
         ".macro m a\nm \\a\\a\\a\n.endm\nm xxxxxxxx",
@@ -371,6 +389,7 @@ fn hostile_source_is_refused_soon() {
         &deep,
         &long,
         &doubling,
+        &many,
     ] {
         assert!(refused(source).starts_with("a.s:"), "{source:.40}");
     }
