@@ -68,7 +68,7 @@ const DEPTH_MAX: usize = 100;
 /// Statements of one source, repeated ones each time.
 const STATEMENTS_MAX: usize = 1_000_000;
 /// Bytes that macros may write, with those that a statement takes by itself.
-const WRITTEN_MAX: usize = 32 << 20;
+const WRITTEN_MAX: usize = 16 << 20;
 const STATEMENT_BYTES: usize = size_of::<Statement>();
 const PARAMETERS_MAX: usize = 100;
 
