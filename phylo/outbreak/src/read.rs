@@ -1,0 +1,613 @@
+//! Genomes from files: FASTA here, MAPLE's format and VCF in `formats`, plain or compressed.
+//!
+//! Files are read as streams, and each sequence becomes its list of differences as soon as it is
+//! there. Sequences of FASTA are compared with the reference a batch at a time, on all engines.
+//! Must stay true: any bytes are taken or refused with one line; lines, sequences and the memory of
+//! all lists are bounded. A consensus needs two passes, so a pipe needs a reference.
+
+use crate::OutbreakError;
+use crate::formats;
+use crate::genome::{Builder, Genome, Reference, SITES_MAX};
+use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_likelihood::msa::Alphabet;
+use sidecore_offload::Pool;
+use std::collections::HashSet;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+use zstd_safe::{DCtx, InBuffer, OutBuffer};
+
+/// The genome that others are compared with.
+#[derive(Debug, Clone, Default)]
+pub enum ReferenceChoice {
+    /// That of a file in MAPLE's format; of a FASTA file the consensus of its sequences.
+    #[default]
+    Own,
+    /// The first sequence of a FASTA file, which stays a genome of the tree.
+    First,
+    /// The sequence in this FASTA file. VCF needs one.
+    File(PathBuf),
+}
+
+/// Options of reading.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// The reference.
+    pub reference: ReferenceChoice,
+    /// The most bytes of memory that the lists of differences may take.
+    pub memory: u64,
+}
+
+/// Genomes as their differences from a reference.
+#[derive(Debug)]
+pub struct Genomes {
+    pub(crate) names: Vec<String>,
+    pub(crate) lists: Vec<Genome>,
+    pub(crate) reference: Reference,
+    pub(crate) left_out: u64,
+}
+
+impl Genomes {
+    /// Reads FASTA, MAPLE's format or VCF (of one sequence, haploid), plain or compressed (gzip,
+    /// xz, bzip2, zstd); `-` is standard input. Blocks.
+    ///
+    /// # Errors
+    /// [`OutbreakError`].
+    pub fn read(path: &Path, options: &ReadOptions, pool: &Pool) -> Result<Self, OutbreakError> {
+        let source = Source {
+            path,
+            open: &|| open(path),
+            is_once: path == Path::new("-"),
+            options,
+            pool: Some(pool),
+        };
+        source.genomes()
+    }
+
+    /// As [`Genomes::read`], from the bytes of a file that is not compressed, with its own
+    /// reference.
+    ///
+    /// # Errors
+    /// [`OutbreakError`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, OutbreakError> {
+        Self::parse_with(bytes, &ReferenceChoice::Own)
+    }
+
+    pub(crate) fn parse_with(
+        bytes: &[u8],
+        reference: &ReferenceChoice,
+    ) -> Result<Self, OutbreakError> {
+        let options = ReadOptions {
+            reference: reference.clone(),
+            memory: u64::MAX,
+        };
+        let source = Source {
+            path: Path::new("the bytes"),
+            open: &|| Ok(Box::new(bytes)),
+            is_once: false,
+            options: &options,
+            pool: None,
+        };
+        source.genomes()
+    }
+
+    /// Number of genomes.
+    #[must_use]
+    pub fn taxa(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Number of sites of the reference.
+    #[must_use]
+    pub fn sites(&self) -> usize {
+        self.reference.sites()
+    }
+
+    /// Records of a VCF that are not of single bases, which were left out.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Approximate bytes of memory that an inference takes.
+    #[must_use]
+    pub fn work_bytes(&self) -> u64 {
+        let lists: usize = self.lists.iter().map(Genome::bytes).sum();
+        // Two nodes a genome, each with three lists and what else a node has.
+        let all = lists.saturating_mul(6) + self.taxa() * NODE_BYTES + self.sites() * SITE_BYTES;
+        all.to_u64()
+    }
+}
+
+/// An opened file.
+pub(crate) type Stream<'s> = Box<dyn BufRead + 's>;
+
+/// A file that can be opened.
+struct Source<'s> {
+    path: &'s Path,
+    open: &'s dyn Fn() -> io::Result<Stream<'s>>,
+    /// True of a pipe.
+    is_once: bool,
+    options: &'s ReadOptions,
+    pool: Option<&'s Pool>,
+}
+
+impl<'s> Source<'s> {
+    fn lines(&self) -> Result<Lines<'s>, OutbreakError> {
+        let stream = (self.open)().map_err(|source| OutbreakError::Io {
+            path: self.path.to_owned(),
+            source,
+        })?;
+        Ok(Lines {
+            stream,
+            path: self.path,
+            number: 0,
+        })
+    }
+
+    fn genomes(&self) -> Result<Genomes, OutbreakError> {
+        let mut lines = self.lines()?;
+        let mut line = Vec::new();
+        lines.first(&mut line)?;
+        let genomes = if formats::is_vcf(&line) {
+            let reference = match &self.options.reference {
+                ReferenceChoice::File(path) => reference_of(path)?,
+                _ => {
+                    return Err(input(
+                        "VCF has no sequence: give the genome that it counts on, --reference FILE",
+                    ));
+                }
+            };
+            formats::vcf(&mut lines, line, reference, self.options.memory)?
+        } else if line.starts_with(b">") {
+            let start = Start::read(&mut lines, &line)?;
+            match (start.is_maple, &self.options.reference) {
+                (true, ReferenceChoice::Own) => {
+                    formats::maple(&mut lines, start, self.options.memory)?
+                }
+                (true, _) => {
+                    return Err(input("a file in MAPLE's format has its own reference: leave \
+                                      out --reference"));
+                }
+                (false, _) => self.fasta(lines, start)?,
+            }
+        } else {
+            return Err(input(
+                "not genomes: the file begins neither as FASTA or MAPLE's format (`>`) nor as VCF",
+            ));
+        };
+        check_distinct(&genomes.names)?;
+        Ok(genomes)
+    }
+
+    fn fasta(&self, mut lines: Lines<'s>, start: Start) -> Result<Genomes, OutbreakError> {
+        let (reference, start) = match &self.options.reference {
+            ReferenceChoice::File(path) => (reference_of(path)?, start),
+            ReferenceChoice::First => (codes(&start.sequence, &start.name)?, start),
+            ReferenceChoice::Own if self.is_once => {
+                return Err(input(
+                    "a pipe is read once, a consensus needs two passes: give --reference FILE or \
+                     --reference first",
+                ));
+            }
+            ReferenceChoice::Own => {
+                let consensus = consensus(&mut lines, start)?;
+                lines = self.lines()?;
+                let mut line = Vec::new();
+                lines.first(&mut line)?;
+                (consensus, Start::read(&mut lines, &line)?)
+            }
+        };
+        let mut encoder = Encoder::new(Reference::new(&reference), self.pool, self.options.memory);
+        start.records(&mut lines, &mut |name, row| encoder.push(name, row))?;
+        encoder.finish()
+    }
+}
+
+/// Lines of a file.
+pub(crate) struct Lines<'s> {
+    stream: Stream<'s>,
+    path: &'s Path,
+    /// Number of the last line, from 1.
+    pub(crate) number: u64,
+}
+
+impl Lines<'_> {
+    /// Reads a line, without its end; false behind the last one.
+    pub(crate) fn read(&mut self, line: &mut Vec<u8>) -> Result<bool, OutbreakError> {
+        line.clear();
+        let mut stream = (&mut self.stream).take(LINE_BYTES_MAX);
+        let read = stream.read_until(b'\n', line);
+        let read = read.map_err(|source| OutbreakError::Io {
+            path: self.path.to_owned(),
+            source,
+        })?;
+        self.number += 1;
+        if read.to_u64() == LINE_BYTES_MAX {
+            return Err(self.wrong("text", "the line is too long".to_owned()));
+        }
+        while line.last().is_some_and(u8::is_ascii_whitespace) {
+            line.pop();
+        }
+        Ok(read > 0)
+    }
+
+    /// Reads the first line that is not empty; an empty one at the end.
+    fn first(&mut self, line: &mut Vec<u8>) -> Result<(), OutbreakError> {
+        while self.read(line)? && line.is_empty() {}
+        if let Some(rest) = line.strip_prefix(b"\xEF\xBB\xBF") {
+            *line = rest.to_vec();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn wrong(&self, format: &'static str, what: String) -> OutbreakError {
+        OutbreakError::Format {
+            format,
+            line: self.number,
+            what,
+        }
+    }
+
+    /// The name in a line that begins with `>`.
+    pub(crate) fn name(&self, line: &[u8]) -> Result<String, OutbreakError> {
+        let words = line[1..].split(u8::is_ascii_whitespace);
+        let mut words = words.filter(|word| !word.is_empty());
+        let word = words.next();
+        let word = word.ok_or_else(|| self.wrong("FASTA", "a sequence without a name".into()))?;
+        Ok(String::from_utf8_lossy(word).into_owned())
+    }
+}
+
+/// The first record of a file that begins with `>`, and what was read to see how it goes on.
+pub(crate) struct Start {
+    name: String,
+    pub(crate) sequence: Vec<u8>,
+    /// Names behind the first record's.
+    pub(crate) heads: Vec<String>,
+    /// The first line behind those.
+    pub(crate) line: Vec<u8>,
+    is_maple: bool,
+}
+
+impl Start {
+    fn read(lines: &mut Lines<'_>, head: &[u8]) -> Result<Self, OutbreakError> {
+        let mut start = Self {
+            // The reference of MAPLE's format may have no name.
+            name: lines.name(head).unwrap_or_else(|_| "reference".to_owned()),
+            sequence: Vec::new(),
+            heads: Vec::new(),
+            line: Vec::new(),
+            is_maple: true,
+        };
+        let mut line = Vec::new();
+        while lines.read(&mut line)? {
+            if line.starts_with(b">") {
+                start.heads.push(lines.name(&line)?);
+                check_taxa(start.heads.len())?;
+            } else if line.is_empty() {
+            } else if start.heads.is_empty() {
+                append(&mut start.sequence, &line, lines)?;
+            } else {
+                start.is_maple = formats::difference(&line).is_some();
+                start.line = line;
+                break;
+            }
+        }
+        if start.heads.is_empty() {
+            start.is_maple = false;
+        }
+        if start.sequence.is_empty() {
+            return Err(lines.wrong("FASTA", format!("`{}` has no sequence", start.name)));
+        }
+        Ok(start)
+    }
+
+    /// All records of a FASTA file.
+    fn records(
+        self,
+        lines: &mut Lines<'_>,
+        each: &mut dyn FnMut(String, Vec<u8>) -> Result<(), OutbreakError>,
+    ) -> Result<(), OutbreakError> {
+        each(self.name, self.sequence)?;
+        let mut heads = self.heads.into_iter();
+        let Some(mut name) = heads.next() else {
+            return Ok(());
+        };
+        if heads.next().is_some() {
+            return Err(lines.wrong("FASTA", format!("`{name}` has no sequence")));
+        }
+        let (mut row, mut line) = (Vec::new(), self.line);
+        loop {
+            if line.starts_with(b">") {
+                let next = lines.name(&line)?;
+                each(std::mem::replace(&mut name, next), std::mem::take(&mut row))?;
+            } else {
+                append(&mut row, &line, lines)?;
+            }
+            if !lines.read(&mut line)? {
+                return each(name, row);
+            }
+        }
+    }
+}
+
+/// Adds a line to a sequence.
+fn append(sequence: &mut Vec<u8>, line: &[u8], lines: &Lines<'_>) -> Result<(), OutbreakError> {
+    match line.iter().any(u8::is_ascii_whitespace) {
+        true => sequence.extend(line.iter().filter(|byte| !byte.is_ascii_whitespace())),
+        false => sequence.extend_from_slice(line),
+    }
+    match sequence.len() > SITES_MAX {
+        true => Err(lines.wrong("FASTA", format!("more than {SITES_MAX} sites"))),
+        false => Ok(()),
+    }
+}
+
+/// The most frequent base of each site.
+fn consensus(lines: &mut Lines<'_>, start: Start) -> Result<Vec<u8>, OutbreakError> {
+    let sites = start.sequence.len();
+    let mut counts = vec![[0_u32; 4]; sites];
+    let mut add = |name: String, row: Vec<u8>| {
+        check_sites(&name, row.len(), sites)?;
+        for (count, &byte) in counts.iter_mut().zip(&row) {
+            if let Some(set @ (1 | 2 | 4 | 8)) = Alphabet::Dna.code(byte) {
+                count[set.trailing_zeros().to_usize()] += 1;
+            }
+        }
+        Ok(())
+    };
+    start.records(lines, &mut add)?;
+    let best = |count: [u32; 4]| {
+        let best = (0..4_usize).rev().max_by_key(|&base| count[base]);
+        best.map_or(0, |base| 1_u8 << base)
+    };
+    Ok(counts.into_iter().map(best).collect())
+}
+
+/// The sequence of a file that has one.
+fn reference_of(path: &Path) -> Result<Vec<u8>, OutbreakError> {
+    let source = Source {
+        path,
+        open: &|| open(path),
+        is_once: true,
+        options: &ReadOptions {
+            reference: ReferenceChoice::First,
+            memory: u64::MAX,
+        },
+        pool: None,
+    };
+    let mut lines = source.lines()?;
+    let mut line = Vec::new();
+    lines.first(&mut line)?;
+    let shown = path.display();
+    if !line.starts_with(b">") {
+        return Err(input(&format!("{shown} is no FASTA file: give the reference as one")));
+    }
+    let start = Start::read(&mut lines, &line)?;
+    if !start.heads.is_empty() {
+        return Err(input(&format!(
+            "{shown} has several sequences: give a file with the reference alone"
+        )));
+    }
+    codes(&start.sequence, &start.name)
+}
+
+/// A sequence as sets of bases.
+pub(crate) fn codes(sequence: &[u8], name: &str) -> Result<Vec<u8>, OutbreakError> {
+    let code = |(site, &byte): (usize, &u8)| {
+        Alphabet::Dna.code(byte).ok_or_else(|| illegal(name, site, byte))
+    };
+    sequence.iter().enumerate().map(code).collect()
+}
+
+/// Rows of FASTA on their way to lists.
+struct Encoder<'e> {
+    reference: Reference,
+    /// The reference's capital letters.
+    letters: Vec<u8>,
+    pool: Option<&'e Pool>,
+    rows: Vec<(String, Vec<u8>)>,
+    names: Vec<String>,
+    lists: Vec<Genome>,
+    budget: Budget,
+}
+
+impl<'e> Encoder<'e> {
+    fn new(reference: Reference, pool: Option<&'e Pool>, memory: u64) -> Self {
+        let sites = u32::try_from(reference.sites()).unwrap_or(0);
+        Self {
+            letters: (0..sites).map(|site| b"ACGT"[reference.base(site)]).collect(),
+            budget: Budget::new(memory, reference.sites()),
+            reference,
+            pool,
+            rows: Vec::new(),
+            names: Vec::new(),
+            lists: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, name: String, row: Vec<u8>) -> Result<(), OutbreakError> {
+        check_sites(&name, row.len(), self.reference.sites())?;
+        self.rows.push((name, row));
+        match self.rows.len() * self.reference.sites() >= ROWS_BYTES {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), OutbreakError> {
+        let (letters, reference) = (&self.letters, &self.reference);
+        let of = |row: &[u8]| differences(row, letters, reference);
+        let lists: Vec<Result<Genome, usize>> = match self.pool {
+            Some(pool) => pool.par(&self.rows).map(|(_, row)| of(row)).collect()?,
+            None => self.rows.iter().map(|(_, row)| of(row)).collect(),
+        };
+        for ((name, row), list) in self.rows.drain(..).zip(lists) {
+            let list = list.map_err(|site| illegal(&name, site, row[site]))?;
+            self.budget.take(list.bytes() + name.len())?;
+            self.names.push(name);
+            self.lists.push(list);
+        }
+        check_taxa(self.names.len())
+    }
+
+    fn finish(mut self) -> Result<Genomes, OutbreakError> {
+        self.flush()?;
+        Ok(Genomes {
+            names: self.names,
+            lists: self.lists,
+            reference: self.reference,
+            left_out: 0,
+        })
+    }
+}
+
+/// A row's list, or the place of a character that is none.
+fn differences(row: &[u8], letters: &[u8], reference: &Reference) -> Result<Genome, usize> {
+    let mut builder = Builder::default();
+    let sites = (0_u32..).zip(row.iter().zip(letters));
+    // Most characters are the reference's, in either case.
+    for (site, (&byte, _)) in sites.filter(|(_, (byte, letter))| **byte & CAPITAL != **letter) {
+        let set = Alphabet::Dna.code(byte).ok_or(site.to_usize())?;
+        builder.character(site, set, reference);
+    }
+    Ok(builder.take())
+}
+
+/// Memory that lists may still take.
+pub(crate) struct Budget {
+    left: u64,
+    max: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(max: u64, sites: usize) -> Self {
+        Self {
+            left: max.saturating_sub((sites * SITE_BYTES).to_u64()),
+            max,
+        }
+    }
+
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), OutbreakError> {
+        let left = self.left.checked_sub(bytes.to_u64());
+        self.left = left.ok_or(OutbreakError::Memory { max: self.max })?;
+        Ok(())
+    }
+}
+
+/// Opens a file, decompressed if it is compressed.
+fn open<'s>(path: &Path) -> io::Result<Stream<'s>> {
+    let mut file = sidecore_sys::input::open(path)?;
+    let mut head = Vec::new();
+    (&mut file).take(HEAD_BYTES).read_to_end(&mut head)?;
+    let is = |mark: &[u8]| head.starts_with(mark);
+    let kind = [&b"\x1F\x8B"[..], b"\xFD7zXZ\0", b"BZh", b"\x28\xB5\x2F\xFD"];
+    let kind = kind.into_iter().position(is);
+    let whole = BufReader::with_capacity(PIECE_BYTES, Cursor::new(head).chain(file));
+    let plain: Box<dyn Read> = match kind {
+        None => return Ok(Box::new(whole)),
+        Some(0) => Box::new(flate2::bufread::MultiGzDecoder::new(whole)),
+        Some(1) => {
+            let stream = liblzma::stream::Stream::new_stream_decoder(XZ_WINDOW_MAX, CONCATENATED);
+            let stream = stream.map_err(io::Error::from)?;
+            Box::new(liblzma::bufread::XzDecoder::new_stream(whole, stream))
+        }
+        Some(2) => Box::new(bzip2::bufread::MultiBzDecoder::new(whole)),
+        Some(_) => Box::new(Zstd {
+            source: whole,
+            context: DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?,
+            is_inside: false,
+        }),
+    };
+    Ok(Box::new(BufReader::with_capacity(PIECE_BYTES, plain)))
+}
+
+/// A zstd stream, decompressed.
+struct Zstd<R> {
+    source: R,
+    context: DCtx<'static>,
+    /// A frame has begun and is not over.
+    is_inside: bool,
+}
+
+impl<R: BufRead> Read for Zstd<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while !to.is_empty() {
+            let piece = self.source.fill_buf()?;
+            let is_end = piece.is_empty();
+            if is_end && !self.is_inside {
+                break;
+            }
+            let mut input = InBuffer::around(piece);
+            let mut output = OutBuffer::around(&mut *to);
+            let hint = self.context.decompress_stream(&mut output, &mut input);
+            let hint = hint.map_err(|code| {
+                io::Error::other(format!("zstd: {}", zstd_safe::get_error_name(code)))
+            })?;
+            let (used, made) = (input.pos(), output.pos());
+            self.source.consume(used);
+            self.is_inside = hint != 0;
+            if made > 0 {
+                return Ok(made);
+            }
+            if is_end && self.is_inside {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(0)
+    }
+}
+
+pub(crate) fn input(what: &str) -> OutbreakError {
+    OutbreakError::Input {
+        what: what.to_owned(),
+    }
+}
+
+fn illegal(name: &str, site: usize, byte: u8) -> OutbreakError {
+    let character = char::from(byte).escape_default();
+    input(&format!("`{name}`, site {}: `{character}` is no base", site + 1))
+}
+
+fn check_sites(name: &str, found: usize, expected: usize) -> Result<(), OutbreakError> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(input(&format!(
+            "`{name}` has {found} sites, {expected} are expected: align the genomes to the reference"
+        ))),
+    }
+}
+
+pub(crate) fn check_taxa(taxa: usize) -> Result<(), OutbreakError> {
+    match taxa > TAXA_MAX {
+        true => Err(input(&format!("more than {TAXA_MAX} genomes"))),
+        false => Ok(()),
+    }
+}
+
+fn check_distinct(names: &[String]) -> Result<(), OutbreakError> {
+    let mut seen = HashSet::with_capacity(names.len());
+    match names.iter().find(|name| !seen.insert(name.as_str())) {
+        Some(name) => Err(OutbreakError::Duplicate { name: name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// The most genomes.
+const TAXA_MAX: usize = 1 << 24;
+/// The longest line: a genome of the most sites, or a VCF's record of the most samples.
+const LINE_BYTES_MAX: u64 = 1 << 28;
+/// Bytes of rows that are compared at once.
+const ROWS_BYTES: usize = 8 << 20;
+/// Memory of a site of the reference.
+const SITE_BYTES: usize = 20;
+/// Memory of the nodes of a genome, without their lists.
+const NODE_BYTES: usize = 400;
+/// Clears the bit that small letters have.
+const CAPITAL: u8 = 0xDF;
+const HEAD_BYTES: u64 = 8;
+const PIECE_BYTES: usize = 128 << 10;
+/// `xz -9` needs 65 MiB.
+const XZ_WINDOW_MAX: u64 = 128 << 20;
+/// liblzma's flag for streams after one another.
+const CONCATENATED: u32 = 0x08;

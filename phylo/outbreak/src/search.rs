@@ -1,0 +1,433 @@
+//! Search for the place of a genome or a subtree on a tree that is only read.
+//!
+//! A walk goes from branch to branch, scores the genome at each midpoint, and leaves a direction
+//! once it has become worse several times, or much worse than the best so far. The branches of the
+//! best scores are fitted: where on the branch, and with what lengths.
+//!
+//! For a subtree that is already in the tree the walk begins at its own place, and carries the list
+//! of what is behind it without the subtree, as far as that differs from the tree's own list.
+//! Must stay true: the result depends on the tree alone, not on the engine that does it. Source: De
+//! Maio and others, "Maximum likelihood pandemic-scale phylogenetics", Nature Genetics 55 (2023),
+//! 746-752, sections on placement and on the search for topologies.
+
+use crate::genome::{Builder, Genome};
+use crate::sparse::{Edge, Far, Space, merge, middle, score};
+use crate::tree::{Lengths, NONE, Place, ROOT, Tree};
+
+/// When a walk leaves a direction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Scores worse than the one before, in a row and by more than [`WORSE`], that are followed.
+    fails: u32,
+    /// Below the best score by this much.
+    below: f64,
+}
+
+/// For genomes that come to the tree.
+pub(crate) const PLACEMENT: Limits = Limits {
+    fails: 5,
+    below: 18.0,
+};
+/// For subtrees that may move.
+pub(crate) const MOVES: Limits = Limits {
+    fails: 4,
+    below: 14.0,
+};
+
+/// A branch that a genome could stem from.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) edge: u32,
+    score: f64,
+    /// The list of the end that the walk came from, where the tree's own is not valid.
+    behind: Option<(bool, Genome)>,
+}
+
+/// What a walk found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A tip that says all that the genome says.
+    Covered(u32),
+    /// The best branches, the best one first.
+    Branches(Vec<Candidate>),
+}
+
+/// Finds branches for a genome that is not in the tree, which has two tips or more.
+pub(crate) fn find(tree: &Tree, space: &Space, query: &Genome) -> Found {
+    if tree.node(ROOT).lower.covers(query, &space.reference) {
+        return Found::Covered(ROOT);
+    }
+    let mut walk = Walk::new(tree, space, query, space.one(), PLACEMENT);
+    walk.steps.push(Step {
+        edge: tree.top(),
+        is_up: false,
+        behind: None,
+        fails: 0,
+        last: f64::NEG_INFINITY,
+    });
+    while let Some(step) = walk.steps.pop() {
+        let node = tree.node(step.edge);
+        if tree.is_tip(step.edge) && node.lower.covers(query, &space.reference) {
+            return Found::Covered(step.edge);
+        }
+        walk.visit(step);
+    }
+    Found::Branches(walk.best_branches())
+}
+
+/// The best of some branches by the scores at their midpoints.
+pub(crate) fn among(
+    tree: &Tree,
+    space: &Space,
+    query: &Genome,
+    edges: impl IntoIterator<Item = u32>,
+) -> Vec<Candidate> {
+    let mut walk = Walk::new(tree, space, query, space.one(), PLACEMENT);
+    for edge in edges {
+        walk.look_at(edge, None, f64::NEG_INFINITY);
+    }
+    walk.best_branches()
+}
+
+/// Lengths for a genome at a branch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fit {
+    /// Logarithm of the likelihood with the genome over that without it.
+    pub(crate) gain: f64,
+    pub(crate) place: Place,
+}
+
+/// The best fit among candidates; none where there is none.
+pub(crate) fn best_fit(
+    tree: &Tree,
+    space: &Space,
+    query: &Genome,
+    start: f64,
+    candidates: &[Candidate],
+) -> Option<Fit> {
+    let mut best: Option<Fit> = None;
+    for candidate in candidates {
+        let node = tree.node(candidate.edge);
+        let (upper, lower) = match &candidate.behind {
+            None => (&node.upper, &node.lower),
+            Some((true, behind)) => (&node.upper, behind),
+            Some((false, behind)) => (behind, &node.lower),
+        };
+        let (gain, lengths) = fit(space, (upper, lower, node.length), query, start);
+        if best.is_none_or(|best| gain > best.gain) {
+            let edge = candidate.edge;
+            best = Some(Fit {
+                gain,
+                place: Place { edge, lengths },
+            });
+        }
+    }
+    best
+}
+
+/// Fits the three lengths around a genome on a branch.
+fn fit(
+    space: &Space,
+    (upper, lower, length): (&Genome, &Genome, f64),
+    query: &Genome,
+    start: f64,
+) -> (f64, Lengths) {
+    let without = Edge::new(space, upper, lower).lnl(length);
+    let mut builder = Builder::default();
+    let [mut above, mut below, mut own] = [0.5 * length, 0.5 * length, start];
+    let mut gain = f64::NEG_INFINITY;
+    for _ in 0..FIT_ROUNDS {
+        let log = merge(space, (upper, above), (lower, below), &mut builder);
+        let edge = Edge::new(space, &builder.take(), query);
+        own = edge.best_length(own.max(space.one()));
+        let now = log + edge.lnl(own) - without;
+        let is_done = now - gain < FIT_GAIN;
+        gain = now;
+        // On a branch of no length there is but one place.
+        if is_done || length == 0.0 {
+            break;
+        }
+        merge(space, (lower, below), (query, own), &mut builder);
+        let edge = Edge::new(space, upper, &builder.take());
+        above = edge.best_length(above.max(space.one()));
+        let log = merge(space, (upper, above), (query, own), &mut builder);
+        let edge = Edge::new(space, lower, &builder.take());
+        below = edge.best_length(below.max(space.one()));
+        gain = log + edge.lnl(below) - without;
+    }
+    (gain, [above, below, own])
+}
+
+/// A better place for a subtree.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Move {
+    pub(crate) subtree: u32,
+    pub(crate) edge: u32,
+    /// Expected gain in log-likelihood.
+    pub(crate) gain: f64,
+}
+
+/// Logarithm of the likelihood with a subtree where it is over that without it; `None` for a
+/// subtree that cannot move.
+pub(crate) fn present_gain(tree: &Tree, space: &Space, subtree: u32) -> Option<f64> {
+    let inner = tree.node(subtree).parent;
+    if inner == ROOT || inner == NONE {
+        return None;
+    }
+    let (own, above) = (tree.node(subtree), tree.node(inner));
+    let other = tree.node(tree.sibling(subtree));
+    let mut builder = Builder::default();
+    let (a, b) = ((&above.upper, above.length), (&other.lower, other.length));
+    let log = merge(space, a, b, &mut builder);
+    let with = log + Edge::new(space, &builder.take(), &own.lower).lnl(own.length);
+    let length = above.length + other.length;
+    Some(with - Edge::new(space, &above.upper, &other.lower).lnl(length))
+}
+
+/// Finds a better place for the subtree of a node.
+pub(crate) fn find_move(tree: &Tree, space: &Space, subtree: u32) -> Option<Move> {
+    let now = present_gain(tree, space, subtree)?;
+    // A subtree that costs next to nothing is where it belongs.
+    if now > COST_LEAST {
+        return None;
+    }
+    let own = tree.node(subtree);
+    let start = own.length.max(space.one());
+    let mut walk = Walk::new(tree, space, &own.lower, start, MOVES);
+    walk.leave(subtree, now);
+    while let Some(step) = walk.steps.pop() {
+        walk.visit(step);
+    }
+    let found = walk.best_branches();
+    let best = best_fit(tree, space, &own.lower, start, &found)?;
+    let gain = best.gain - now;
+    (gain > MOVE_GAIN).then_some(Move {
+        subtree,
+        edge: best.place.edge,
+        gain,
+    })
+}
+
+/// A branch that a walk will come to.
+struct Step {
+    edge: u32,
+    /// True if the walk comes from the lower end.
+    is_up: bool,
+    /// What is behind, where the tree's own list is not valid.
+    behind: Option<Genome>,
+    fails: u32,
+    /// The score of the branch before.
+    last: f64,
+}
+
+struct Walk<'t> {
+    tree: &'t Tree,
+    space: &'t Space,
+    query: &'t Genome,
+    pendant: Far<'t>,
+    limits: Limits,
+    best: f64,
+    found: Vec<Candidate>,
+    steps: Vec<Step>,
+    builder: Builder,
+}
+
+impl<'t> Walk<'t> {
+    fn new(
+        tree: &'t Tree,
+        space: &'t Space,
+        query: &'t Genome,
+        pendant: f64,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            tree,
+            space,
+            query,
+            pendant: Far::new(space, pendant),
+            limits,
+            best: f64::NEG_INFINITY,
+            found: Vec::new(),
+            steps: Vec::new(),
+            builder: Builder::default(),
+        }
+    }
+
+    /// The first steps from the place of a subtree, as if it were not there; `now` is how likely it
+    /// is there.
+    fn leave(&mut self, subtree: u32, now: f64) {
+        let (tree, space) = (self.tree, self.space);
+        let inner = tree.node(subtree).parent;
+        let edge = tree.sibling(subtree);
+        let (above, other) = (tree.node(inner), tree.node(edge));
+        let length = above.length + other.length;
+        let from_above = (&above.upper, length);
+        let from_below = (&other.lower, length);
+        // Other branches have scores at their midpoints, so its own has to count from there, too.
+        let own = middle(space, &above.upper, &other.lower, length, &mut self.builder);
+        let own = score(&own, self.query, &mut self.pendant, f64::NEG_INFINITY);
+        self.best = own.min(now);
+        let last = self.best;
+        let step = |edge, is_up, behind| Step {
+            edge,
+            is_up,
+            behind: Some(behind),
+            fails: 0,
+            last,
+        };
+        if !tree.is_tip(edge) {
+            let [a, b] = other.children;
+            for (next, beside) in [(a, b), (b, a)] {
+                let beside = tree.node(beside);
+                let near = (&beside.lower, beside.length);
+                merge(space, from_above, near, &mut self.builder);
+                self.steps.push(step(next, false, self.builder.take()));
+            }
+        }
+        let parent = above.parent;
+        if parent != ROOT {
+            let next = tree.sibling(inner);
+            let (up, beside) = (tree.node(parent), tree.node(next));
+            merge(space, from_below, (&up.upper, up.length), &mut self.builder);
+            self.steps.push(step(next, false, self.builder.take()));
+            let near = (&beside.lower, beside.length);
+            merge(space, from_below, near, &mut self.builder);
+            self.steps.push(step(parent, true, self.builder.take()));
+        }
+    }
+
+    /// Scores a branch, and goes on from there if that is worth it.
+    fn visit(&mut self, step: Step) {
+        let Step {
+            edge,
+            is_up,
+            behind,
+            fails,
+            last,
+        } = step;
+        let floor = self.best - self.limits.below;
+        let before = self.best;
+        let behind = behind.map(|genome| (is_up, genome));
+        let score = self.look_at(edge, behind.as_ref(), floor);
+        let fails = match score {
+            score if score > before => 0,
+            score if score < last - WORSE => fails + 1,
+            _ => fails,
+        };
+        if fails <= self.limits.fails && score >= self.best - self.limits.below {
+            self.go_on(edge, is_up, behind.as_ref().map(|(_, genome)| genome), fails, score);
+        }
+        // The last one, if it was kept, is of this branch.
+        if let Some(candidate) = self.found.last_mut()
+            && candidate.edge == edge
+        {
+            candidate.behind = behind;
+        }
+    }
+
+    /// The score at a branch's midpoint; good ones are kept.
+    fn look_at(&mut self, edge: u32, behind: Option<&(bool, Genome)>, floor: f64) -> f64 {
+        let (node, space) = (self.tree.node(edge), self.space);
+        let made;
+        let at = match behind {
+            None => &node.middle,
+            Some((is_up, genome)) => {
+                let (upper, lower) = match is_up {
+                    true => (&node.upper, genome),
+                    false => (genome, &node.lower),
+                };
+                made = middle(space, upper, lower, node.length, &mut self.builder);
+                &made
+            }
+        };
+        let score = score(at, self.query, &mut self.pendant, floor);
+        self.best = self.best.max(score);
+        if score >= self.best - CLOSE {
+            if self.found.len() == FOUND_MAX {
+                let least = self.best - CLOSE;
+                self.found.retain(|candidate| candidate.score >= least);
+                self.found.sort_by(|a, b| b.score.total_cmp(&a.score));
+                self.found.truncate(FOUND_MAX / 2);
+            }
+            self.found.push(Candidate {
+                edge,
+                score,
+                behind: None,
+            });
+        }
+        score
+    }
+
+    /// The branches behind a branch.
+    fn go_on(&mut self, edge: u32, is_up: bool, behind: Option<&Genome>, fails: u32, last: f64) {
+        let tree = self.tree;
+        let node = tree.node(edge);
+        let next = |walk: &mut Self, next: u32, is_up: bool, beside: (&Genome, f64)| {
+            let behind = behind.and_then(|behind| {
+                let behind = (behind, node.length);
+                merge(walk.space, behind, beside, &mut walk.builder);
+                let made = walk.builder.take();
+                let own = tree.node(next);
+                let known = if is_up { &own.lower } else { &own.upper };
+                made.differs(known).then_some(made)
+            });
+            walk.steps.push(Step {
+                edge: next,
+                is_up,
+                behind,
+                fails,
+                last,
+            });
+        };
+        if is_up {
+            let parent = node.parent;
+            if parent == ROOT {
+                return;
+            }
+            let other = tree.sibling(edge);
+            let (above, beside) = (tree.node(parent), tree.node(other));
+            next(self, other, false, (&above.upper, above.length));
+            next(self, parent, true, (&beside.lower, beside.length));
+        } else if !tree.is_tip(edge) {
+            let [a, b] = node.children;
+            for (one, other) in [(b, a), (a, b)] {
+                let beside = tree.node(other);
+                next(self, one, false, (&beside.lower, beside.length));
+            }
+        }
+    }
+
+    /// The branches to fit.
+    fn best_branches(self) -> Vec<Candidate> {
+        let least = self.best - CLOSE;
+        let mut found = self.found;
+        found.retain(|candidate| candidate.score >= least);
+        found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        // All branches of no length around a polytomy are one place.
+        let mut empty = 0;
+        found.retain(|candidate| {
+            let is_empty = self.tree.node(candidate.edge).length == 0.0;
+            empty += u32::from(is_empty);
+            !is_empty || empty <= EMPTY_MAX
+        });
+        found.truncate(FITS_MAX);
+        found
+    }
+}
+
+/// A step whose score is lower by this much is one for the worse.
+const WORSE: f64 = 1.0;
+/// Scores at midpoints that are this close to the best one are fitted.
+const CLOSE: f64 = 3.0;
+/// Branches kept by a walk.
+const FOUND_MAX: usize = 256;
+/// Branches fitted after a walk, and among these of no length.
+const FITS_MAX: usize = 6;
+const EMPTY_MAX: u32 = 2;
+/// Rounds over the three lengths around a genome, and the gain below which they end.
+const FIT_ROUNDS: usize = 4;
+const FIT_GAIN: f64 = 0.001;
+/// Subtrees that cost less than this are not moved.
+const COST_LEAST: f64 = -2.0;
+/// Gain in log-likelihood below which a subtree stays where it is.
+pub(crate) const MOVE_GAIN: f64 = 0.02;
