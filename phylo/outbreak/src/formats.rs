@@ -7,9 +7,9 @@
 //! T    4
 //! -    7    2
 //! ```
-//! A line of MAPLE's format has a character, the site (from 1) and perhaps a number of sites. Of VCF
-//! the records of single bases are read, of one chromosome, in ascending order; calls of two bases
-//! are ambiguous, missing ones and deletions are unknown.
+//! A line of MAPLE's format has a character, the site (from 1) and perhaps a number of sites. Of a
+//! VCF the records of single bases are read, of one chromosome, in ascending order; calls of two
+//! bases are ambiguous, missing ones and deletions are unknown.
 //!
 //! Must stay true: memory is in proportion to the differences. Sources: De Maio and others, Nature
 //! Genetics 55 (2023), 746-752; "The Variant Call Format Specification", VCFv4.5, sections 1.2 to
@@ -155,7 +155,9 @@ pub(crate) fn vcf(
                 return Err(lines.wrong(VCF, "a second header".to_owned()));
             }
             let fields = line.split(|&byte| byte == b'\t').skip(FIXED);
-            names = fields.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+            names = fields
+                .map(|name| String::from_utf8_lossy(name).into_owned())
+                .collect();
             check_taxa(names.len())?;
             samples.budget.take(names.len() * size_of::<Builder>())?;
             samples.builders.resize_with(names.len(), Builder::default);
@@ -211,7 +213,18 @@ impl Samples {
     fn record(&mut self, line: &[u8]) -> Result<(), Refusal> {
         let mut fields = line.split(|&byte| byte == b'\t');
         let fixed: Vec<&[u8]> = fields.by_ref().take(FIXED).collect();
-        let &[chromosome, place, _, reference, alternatives, _, _, _, format] = &fixed[..] else {
+        let &[
+            chromosome,
+            place,
+            _,
+            reference,
+            alternatives,
+            _,
+            _,
+            _,
+            format,
+        ] = &fixed[..]
+        else {
             return Err("fewer than 9 fields before the samples".into());
         };
         let Some(alleles) = alleles(reference, alternatives) else {
@@ -244,7 +257,10 @@ impl Samples {
             // Trailing fields may be left out, GT among them.
             let call = sample.split(|&byte| byte == b':').nth(key).unwrap_or(b".");
             let set = call_set(call, &alleles).ok_or_else(|| {
-                let shown: String = String::from_utf8_lossy(call).escape_debug().take(20).collect();
+                let shown: String = String::from_utf8_lossy(call)
+                    .escape_debug()
+                    .take(20)
+                    .collect();
                 format!("`{shown}` is no genotype")
             })?;
             if set != own {
@@ -297,7 +313,8 @@ mod tests {
     use super::*;
     use crate::read::ReferenceChoice;
 
-    const GENOMES: &str = ">reference\nacgt\nacgt\n>same\n>one x\nt\t1\n-\t7\t2\n>two\nN 1 3\nR 5\n";
+    const GENOMES: &str =
+        ">reference\nacgt\nacgt\n>same\n>one x\nt\t1\n-\t7\t2\n>two\nN 1 3\nR 5\n";
 
     #[test]
     fn maple_and_fasta_are_the_same_genomes() {
@@ -329,20 +346,28 @@ mod tests {
             (7, "G\t*", "0\t1\t0"),
             (8, "T\tC", "0\t.\t0"),
         ] {
-            text.push_str(&format!("1\t{place}\t.\t{alleles}\t.\t.\t.\tGT:DP\t{calls}\n"));
+            text.push_str(&format!(
+                "1\t{place}\t.\t{alleles}\t.\t.\t.\tGT:DP\t{calls}\n"
+            ));
         }
         let vcf = Genomes::parse_with(text.as_bytes(), &choice).unwrap();
         let maple = Genomes::parse(GENOMES.as_bytes()).unwrap();
         assert_eq!((vcf.names, vcf.left_out), (maple.names, 1));
         assert_eq!(vcf.lists, maple.lists);
         for (record, said) in [
-            ("1\t8\t.\tT\tC\t.\t.\t.\tGT\t0\t1\n", "line 10: fewer samples"),
+            (
+                "1\t8\t.\tT\tC\t.\t.\t.\tGT\t0\t1\n",
+                "line 10: fewer samples",
+            ),
             ("1\t9\t.\tT\tC\t.\t.\t.\tGT\t0\t1\t1\n", "ascend"),
             ("1\t9\t.\tT\tC\t.\t.\t.\tGT\t0\t1\t1\n", "from 1 to 8"),
             ("2\t8\t.\tT\tC\t.\t.\t.\tGT\t0\t1\t1\n", "chromosome"),
             ("1\t8\t.\tA\tC\t.\t.\t.\tGT\t0\t1\t1\n", "another base"),
             ("1\t8\t.\tT\tC\t.\t.\t.\tDP\t0\t1\t1\n", "without GT"),
-            ("1\t8\t.\tT\tC\t.\t.\t.\tGT\t0\t1\t7\n", "`7` is no genotype"),
+            (
+                "1\t8\t.\tT\tC\t.\t.\t.\tGT\t0\t1\t7\n",
+                "`7` is no genotype",
+            ),
             ("1\t8\n", "fewer than 9"),
         ] {
             let text = match said {
@@ -355,7 +380,10 @@ mod tests {
             };
             let error = Genomes::parse_with(text.as_bytes(), &choice).unwrap_err();
             let error = error.to_string();
-            assert!(error.contains(said) && !error.contains('\n'), "{said}: {error}");
+            assert!(
+                error.contains(said) && !error.contains('\n'),
+                "{said}: {error}"
+            );
         }
         let error = Genomes::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("--reference"), "{error}");
@@ -379,7 +407,10 @@ mod tests {
             (">r\nACGT\n>a\nt 1 3\na 2\n", "in common"),
         ] {
             let error = Genomes::parse(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(said) && !error.contains('\n'), "{text}: {error}");
+            assert!(
+                error.contains(said) && !error.contains('\n'),
+                "{text}: {error}"
+            );
         }
         let mut bytes: Vec<u8> = (0..=255).collect();
         for _ in 0..bytes.len() {

@@ -1,10 +1,10 @@
 //! Genomes and conditional likelihoods as lists of what differs from a reference.
 //!
-//! A [`Genome`] says for each site of the reference how probable the data on one side of a point of
-//! the tree are, given each of the four bases at that point. A site without an entry is *same*: the
-//! data have the reference's base there, seen at this very point. Entries are runs of unknown sites,
-//! runs that have the reference's base at a distance, single other bases, and single sites with
-//! four numbers. So a list is as long as its genome is different, not as long as its genome.
+//! A [`Genome`] says for each site of the reference how probable the data on one side of a point
+//! of the tree are, given each of the four bases at that point. A site without an entry is *same*:
+//! the data have the reference's base there, seen at this very point. Entries are runs of unknown
+//! sites, runs that have the reference's base at a distance, single other bases, and single sites
+//! with four numbers. So a list is as long as its genome is different, not as its genome is long.
 //!
 //! A distance is kept where a branch's other side is unknown: a substitution may then have happened
 //! on either of two branches in a row, and both lengths count. Models are reversible, so a list
@@ -359,10 +359,7 @@ impl Builder {
                     self.base(site, base, 0.0);
                 }
             }
-            _ => self.mixed(
-                site,
-                std::array::from_fn(|base| f64::from(set >> base & 1)),
-            ),
+            _ => self.mixed(site, std::array::from_fn(|base| f64::from(set >> base & 1))),
         }
     }
 
@@ -431,7 +428,9 @@ impl Reference {
 
     /// Number of each base.
     pub(crate) fn totals(&self) -> [f64; 4] {
-        self.counts.last().map_or([0.0; 4], |all| all.map(f64::from))
+        self.counts
+            .last()
+            .map_or([0.0; 4], |all| all.map(f64::from))
     }
 
     /// Share of each base; none is less than a little.
@@ -486,7 +485,10 @@ mod tests {
         let genome = of(b"NNGTRCG-", &reference);
         assert_eq!(genome.differences(), [1, 3]);
         assert_eq!(genome.entries.len(), 3);
-        assert_eq!(of(b"TCGTACGT", &reference).other_bases().next(), Some((0, 3)));
+        assert_eq!(
+            of(b"TCGTACGT", &reference).other_bases().next(),
+            Some((0, 3))
+        );
         assert_eq!(reference.counts(1, 7), [1.0, 2.0, 2.0, 1.0]);
     }
 

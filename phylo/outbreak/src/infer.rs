@@ -6,8 +6,8 @@
 //! subtrees are searched at once, too, and applied by their gains, each one checked on the tree as
 //! it is then. Sizes of batches and blocks depend on the tree alone, so engines change nothing.
 //!
-//! Must stay true: memory stays in proportion to the lists; every loop ends, or has a bound. Source:
-//! De Maio and others, Nature Genetics 55 (2023), 746-752; the batches are ours.
+//! Must stay true: memory stays in proportion to the lists; every loop ends, or has a bound.
+//! Source: De Maio and others, Nature Genetics 55 (2023), 746-752; the batches are ours.
 
 use crate::genome::Genome;
 use crate::model::{ModelChoice, Rates};
@@ -123,7 +123,10 @@ pub fn infer(
 /// Different lists in the order in which they are placed, each with the taxa that have it.
 fn groups(mut lists: Vec<Genome>) -> Vec<(Genome, Vec<u32>)> {
     let key = |list: &Genome| list.differences().map(u64::from).iter().sum::<u64>();
-    let mut order: Vec<(u64, u32)> = (0..).zip(&lists).map(|(at, list)| (key(list), at)).collect();
+    let mut order: Vec<(u64, u32)> = (0..)
+        .zip(&lists)
+        .map(|(at, list)| (key(list), at))
+        .collect();
     order.sort_unstable();
     let mut groups: Vec<(Genome, Vec<u32>)> = Vec::new();
     let mut known: HashMap<u64, Vec<usize>> = HashMap::new();
@@ -191,7 +194,12 @@ impl Work<'_> {
                 return Ok(());
             };
             left -= 1;
-            if self.tree.node(ROOT).lower.covers(&genome, &self.space.reference) {
+            if self
+                .tree
+                .node(ROOT)
+                .lower
+                .covers(&genome, &self.space.reference)
+            {
                 self.cover(ROOT, taxa);
                 continue;
             }
@@ -213,7 +221,8 @@ impl Work<'_> {
                 [(genome, _)] => vec![find(tree, space, genome)],
                 batch => {
                     let each = self.pool.par(batch);
-                    each.map(|(genome, _)| find(tree, space, genome)).collect()?
+                    each.map(|(genome, _)| find(tree, space, genome))
+                        .collect()?
                 }
             };
             self.apply_batch(batch, found);
@@ -351,7 +360,11 @@ impl Work<'_> {
         let Some(now) = present_gain(&self.tree, &self.space, subtree) else {
             return false;
         };
-        let around = [subtree, self.tree.node(subtree).parent, self.tree.sibling(subtree)];
+        let around = [
+            subtree,
+            self.tree.node(subtree).parent,
+            self.tree.sibling(subtree),
+        ];
         if around.contains(&edge) || self.tree.is_within(edge, subtree) {
             return false;
         }

@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use sidecore_offload::{Pool, PoolConfig};
-//! use sidecore_outbreak::{Genomes, Options, infer};
+//! use sidecore_outbreak::{Genomes, Options, Style, infer};
 //! use std::sync::atomic::AtomicBool;
 //!
 //! let text = b">r\nACGTACGT\n>a\n>b\nT 4\n>c\nT 4\nA 8\n";
@@ -27,7 +27,7 @@
 //! let pool = Pool::start(PoolConfig::default())?;
 //! let (stop, mut watch) = (AtomicBool::new(false), |_| {});
 //! let found = infer(genomes, &Options::default(), &pool, &mut watch, &stop)?;
-//! assert_eq!(found.newick(true).tips().count(), 3);
+//! assert_eq!(found.newick(Style::default()).tips().count(), 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -36,6 +36,7 @@ mod genome;
 mod infer;
 mod model;
 mod output;
+mod packed;
 mod read;
 mod search;
 mod sparse;
@@ -46,7 +47,7 @@ mod tests;
 
 pub use infer::{Outbreak, Progress, Stage, infer};
 pub use model::ModelChoice;
-pub use output::Report;
+pub use output::{Report, Style, peak_memory_bytes};
 pub use read::{Genomes, ReadOptions, ReferenceChoice};
 
 use sidecore_offload::OffloadError;

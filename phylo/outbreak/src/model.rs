@@ -159,8 +159,8 @@ impl Rates {
         let [ac, ag, at, cg, ct, gt] = self.exchange.map(|rate| rate / self.exchange[5]);
         let [a, c, g, t] = self.frequencies;
         format!(
-            "GTR{{{ac:.6}/{ag:.6}/{at:.6}/{cg:.6}/{ct:.6}/{gt:.6}}}+FU{{{a:.6}/{c:.6}/{g:.6}/\
-             {t:.6}}}"
+            "GTR{{{ac:.8}/{ag:.8}/{at:.8}/{cg:.8}/{ct:.8}/{gt:.8}}}+FU{{{a:.8}/{c:.8}/{g:.8}/\
+             {t:.8}}}"
         )
     }
 }
@@ -235,7 +235,10 @@ mod tests {
                 assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-12);
                 for (y, own) in row.iter().enumerate() {
                     let known = block[4 * y + x];
-                    assert!((own - known).abs() <= 1e-7 * known, "{length} {own} {known}");
+                    assert!(
+                        (own - known).abs() <= 1e-7 * known,
+                        "{length} {own} {known}"
+                    );
                 }
             }
         }
@@ -247,7 +250,10 @@ mod tests {
     fn models_that_are_not_taken_say_so() {
         for (text, said) in [
             ("LG", "protein"),
-            ("GTR{1/1/1/1/1/1}+FU{0.25/0.25/0.25/0.25}+G4m{0.5}", "among sites"),
+            (
+                "GTR{1/1/1/1/1/1}+FU{0.25/0.25/0.25/0.25}+G4m{0.5}",
+                "among sites",
+            ),
             ("HKY", "all its values"),
             ("nonsense", "nonsense"),
         ] {

@@ -8,13 +8,13 @@
 use crate::OutbreakError;
 use crate::formats;
 use crate::genome::{Builder, Genome, Reference, SITES_MAX};
+use crate::packed::{Stream, open};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_likelihood::msa::Alphabet;
 use sidecore_offload::Pool;
 use std::collections::HashSet;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
-use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 /// The genome that others are compared with.
 #[derive(Debug, Clone, Default)]
@@ -118,9 +118,6 @@ impl Genomes {
     }
 }
 
-/// An opened file.
-pub(crate) type Stream<'s> = Box<dyn BufRead + 's>;
-
 /// A file that can be opened.
 struct Source<'s> {
     path: &'s Path,
@@ -165,8 +162,10 @@ impl<'s> Source<'s> {
                     formats::maple(&mut lines, start, self.options.memory)?
                 }
                 (true, _) => {
-                    return Err(input("a file in MAPLE's format has its own reference: leave \
-                                      out --reference"));
+                    return Err(input(
+                        "a file in MAPLE's format has its own reference: leave \
+                                      out --reference",
+                    ));
                 }
                 (false, _) => self.fasta(lines, start)?,
             }
@@ -215,7 +214,7 @@ impl Lines<'_> {
     /// Reads a line, without its end; false behind the last one.
     pub(crate) fn read(&mut self, line: &mut Vec<u8>) -> Result<bool, OutbreakError> {
         line.clear();
-        let mut stream = (&mut self.stream).take(LINE_BYTES_MAX);
+        let mut stream = self.stream.by_ref().take(LINE_BYTES_MAX);
         let read = stream.read_until(b'\n', line);
         let read = read.map_err(|source| OutbreakError::Io {
             path: self.path.to_owned(),
@@ -281,10 +280,12 @@ impl Start {
         };
         let mut line = Vec::new();
         while lines.read(&mut line)? {
+            if line.is_empty() {
+                continue;
+            }
             if line.starts_with(b">") {
                 start.heads.push(lines.name(&line)?);
                 check_taxa(start.heads.len())?;
-            } else if line.is_empty() {
             } else if start.heads.is_empty() {
                 append(&mut start.sequence, &line, lines)?;
             } else {
@@ -347,7 +348,7 @@ fn append(sequence: &mut Vec<u8>, line: &[u8], lines: &Lines<'_>) -> Result<(), 
 fn consensus(lines: &mut Lines<'_>, start: Start) -> Result<Vec<u8>, OutbreakError> {
     let sites = start.sequence.len();
     let mut counts = vec![[0_u32; 4]; sites];
-    let mut add = |name: String, row: Vec<u8>| {
+    let mut add = |name: String, row: Vec<u8>| -> Result<(), OutbreakError> {
         check_sites(&name, row.len(), sites)?;
         for (count, &byte) in counts.iter_mut().zip(&row) {
             if let Some(set @ (1 | 2 | 4 | 8)) = Alphabet::Dna.code(byte) {
@@ -381,7 +382,9 @@ fn reference_of(path: &Path) -> Result<Vec<u8>, OutbreakError> {
     lines.first(&mut line)?;
     let shown = path.display();
     if !line.starts_with(b">") {
-        return Err(input(&format!("{shown} is no FASTA file: give the reference as one")));
+        return Err(input(&format!(
+            "{shown} is no FASTA file: give the reference as one"
+        )));
     }
     let start = Start::read(&mut lines, &line)?;
     if !start.heads.is_empty() {
@@ -395,7 +398,9 @@ fn reference_of(path: &Path) -> Result<Vec<u8>, OutbreakError> {
 /// A sequence as sets of bases.
 pub(crate) fn codes(sequence: &[u8], name: &str) -> Result<Vec<u8>, OutbreakError> {
     let code = |(site, &byte): (usize, &u8)| {
-        Alphabet::Dna.code(byte).ok_or_else(|| illegal(name, site, byte))
+        Alphabet::Dna
+            .code(byte)
+            .ok_or_else(|| illegal(name, site, byte))
     };
     sequence.iter().enumerate().map(code).collect()
 }
@@ -416,7 +421,9 @@ impl<'e> Encoder<'e> {
     fn new(reference: Reference, pool: Option<&'e Pool>, memory: u64) -> Self {
         let sites = u32::try_from(reference.sites()).unwrap_or(0);
         Self {
-            letters: (0..sites).map(|site| b"ACGT"[reference.base(site)]).collect(),
+            letters: (0..sites)
+                .map(|site| b"ACGT"[reference.base(site)])
+                .collect(),
             budget: Budget::new(memory, reference.sites()),
             reference,
             pool,
@@ -495,69 +502,6 @@ impl Budget {
     }
 }
 
-/// Opens a file, decompressed if it is compressed.
-fn open<'s>(path: &Path) -> io::Result<Stream<'s>> {
-    let mut file = sidecore_sys::input::open(path)?;
-    let mut head = Vec::new();
-    (&mut file).take(HEAD_BYTES).read_to_end(&mut head)?;
-    let is = |mark: &[u8]| head.starts_with(mark);
-    let kind = [&b"\x1F\x8B"[..], b"\xFD7zXZ\0", b"BZh", b"\x28\xB5\x2F\xFD"];
-    let kind = kind.into_iter().position(is);
-    let whole = BufReader::with_capacity(PIECE_BYTES, Cursor::new(head).chain(file));
-    let plain: Box<dyn Read> = match kind {
-        None => return Ok(Box::new(whole)),
-        Some(0) => Box::new(flate2::bufread::MultiGzDecoder::new(whole)),
-        Some(1) => {
-            let stream = liblzma::stream::Stream::new_stream_decoder(XZ_WINDOW_MAX, CONCATENATED);
-            let stream = stream.map_err(io::Error::from)?;
-            Box::new(liblzma::bufread::XzDecoder::new_stream(whole, stream))
-        }
-        Some(2) => Box::new(bzip2::bufread::MultiBzDecoder::new(whole)),
-        Some(_) => Box::new(Zstd {
-            source: whole,
-            context: DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?,
-            is_inside: false,
-        }),
-    };
-    Ok(Box::new(BufReader::with_capacity(PIECE_BYTES, plain)))
-}
-
-/// A zstd stream, decompressed.
-struct Zstd<R> {
-    source: R,
-    context: DCtx<'static>,
-    /// A frame has begun and is not over.
-    is_inside: bool,
-}
-
-impl<R: BufRead> Read for Zstd<R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        while !to.is_empty() {
-            let piece = self.source.fill_buf()?;
-            let is_end = piece.is_empty();
-            if is_end && !self.is_inside {
-                break;
-            }
-            let mut input = InBuffer::around(piece);
-            let mut output = OutBuffer::around(&mut *to);
-            let hint = self.context.decompress_stream(&mut output, &mut input);
-            let hint = hint.map_err(|code| {
-                io::Error::other(format!("zstd: {}", zstd_safe::get_error_name(code)))
-            })?;
-            let (used, made) = (input.pos(), output.pos());
-            self.source.consume(used);
-            self.is_inside = hint != 0;
-            if made > 0 {
-                return Ok(made);
-            }
-            if is_end && self.is_inside {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        Ok(0)
-    }
-}
-
 pub(crate) fn input(what: &str) -> OutbreakError {
     OutbreakError::Input {
         what: what.to_owned(),
@@ -566,14 +510,17 @@ pub(crate) fn input(what: &str) -> OutbreakError {
 
 fn illegal(name: &str, site: usize, byte: u8) -> OutbreakError {
     let character = char::from(byte).escape_default();
-    input(&format!("`{name}`, site {}: `{character}` is no base", site + 1))
+    input(&format!(
+        "`{name}`, site {}: `{character}` is no base",
+        site + 1
+    ))
 }
 
 fn check_sites(name: &str, found: usize, expected: usize) -> Result<(), OutbreakError> {
     match found == expected {
         true => Ok(()),
         false => Err(input(&format!(
-            "`{name}` has {found} sites, {expected} are expected: align the genomes to the reference"
+            "`{name}` has {found} sites, {expected} are expected: align the genomes first"
         ))),
     }
 }
@@ -605,9 +552,3 @@ const SITE_BYTES: usize = 20;
 const NODE_BYTES: usize = 400;
 /// Clears the bit that small letters have.
 const CAPITAL: u8 = 0xDF;
-const HEAD_BYTES: u64 = 8;
-const PIECE_BYTES: usize = 128 << 10;
-/// `xz -9` needs 65 MiB.
-const XZ_WINDOW_MAX: u64 = 128 << 20;
-/// liblzma's flag for streams after one another.
-const CONCATENATED: u32 = 0x08;

@@ -277,9 +277,9 @@ impl<'t> Walk<'t> {
         };
         if !tree.is_tip(edge) {
             let [a, b] = other.children;
-            for (next, beside) in [(a, b), (b, a)] {
-                let beside = tree.node(beside);
-                let near = (&beside.lower, beside.length);
+            for (next, sister) in [(a, b), (b, a)] {
+                let sister = tree.node(sister);
+                let near = (&sister.lower, sister.length);
                 merge(space, from_above, near, &mut self.builder);
                 self.steps.push(step(next, false, self.builder.take()));
             }
@@ -287,46 +287,41 @@ impl<'t> Walk<'t> {
         let parent = above.parent;
         if parent != ROOT {
             let next = tree.sibling(inner);
-            let (up, beside) = (tree.node(parent), tree.node(next));
+            let (up, sister) = (tree.node(parent), tree.node(next));
             merge(space, from_below, (&up.upper, up.length), &mut self.builder);
             self.steps.push(step(next, false, self.builder.take()));
-            let near = (&beside.lower, beside.length);
+            let near = (&sister.lower, sister.length);
             merge(space, from_below, near, &mut self.builder);
             self.steps.push(step(parent, true, self.builder.take()));
         }
     }
 
     /// Scores a branch, and goes on from there if that is worth it.
-    fn visit(&mut self, step: Step) {
-        let Step {
-            edge,
-            is_up,
-            behind,
-            fails,
-            last,
-        } = step;
-        let floor = self.best - self.limits.below;
+    fn visit(&mut self, mut step: Step) {
         let before = self.best;
-        let behind = behind.map(|genome| (is_up, genome));
-        let score = self.look_at(edge, behind.as_ref(), floor);
-        let fails = match score {
-            score if score > before => 0,
-            score if score < last - WORSE => fails + 1,
-            _ => fails,
-        };
-        if fails <= self.limits.fails && score >= self.best - self.limits.below {
-            self.go_on(edge, is_up, behind.as_ref().map(|(_, genome)| genome), fails, score);
+        let floor = before - self.limits.below;
+        let behind = step.behind.as_ref().map(|genome| (step.is_up, genome));
+        let score = self.look_at(step.edge, behind, floor);
+        if score > before {
+            step.fails = 0;
+        } else if score < step.last - WORSE {
+            step.fails += 1;
+        }
+        step.last = score;
+        if step.fails <= self.limits.fails && score >= self.best - self.limits.below {
+            self.go_on(&step);
         }
         // The last one, if it was kept, is of this branch.
         if let Some(candidate) = self.found.last_mut()
-            && candidate.edge == edge
+            && candidate.edge == step.edge
         {
-            candidate.behind = behind;
+            candidate.behind = step.behind.map(|genome| (step.is_up, genome));
         }
     }
 
-    /// The score at a branch's midpoint; good ones are kept.
-    fn look_at(&mut self, edge: u32, behind: Option<&(bool, Genome)>, floor: f64) -> f64 {
+    /// The score at a branch's midpoint; good ones are kept. `behind` is a list in place of the
+    /// tree's own, and true if it is that of the lower end.
+    fn look_at(&mut self, edge: u32, behind: Option<(bool, &Genome)>, floor: f64) -> f64 {
         let (node, space) = (self.tree.node(edge), self.space);
         let made;
         let at = match behind {
@@ -342,9 +337,9 @@ impl<'t> Walk<'t> {
         };
         let score = score(at, self.query, &mut self.pendant, floor);
         self.best = self.best.max(score);
-        if score >= self.best - CLOSE {
+        let least = self.best - CLOSE;
+        if score >= least {
             if self.found.len() == FOUND_MAX {
-                let least = self.best - CLOSE;
                 self.found.retain(|candidate| candidate.score >= least);
                 self.found.sort_by(|a, b| b.score.total_cmp(&a.score));
                 self.found.truncate(FOUND_MAX / 2);
@@ -359,42 +354,45 @@ impl<'t> Walk<'t> {
     }
 
     /// The branches behind a branch.
-    fn go_on(&mut self, edge: u32, is_up: bool, behind: Option<&Genome>, fails: u32, last: f64) {
+    fn go_on(&mut self, from: &Step) {
         let tree = self.tree;
-        let node = tree.node(edge);
-        let next = |walk: &mut Self, next: u32, is_up: bool, beside: (&Genome, f64)| {
-            let behind = behind.and_then(|behind| {
-                let behind = (behind, node.length);
-                merge(walk.space, behind, beside, &mut walk.builder);
-                let made = walk.builder.take();
-                let own = tree.node(next);
-                let known = if is_up { &own.lower } else { &own.upper };
-                made.differs(known).then_some(made)
-            });
-            walk.steps.push(Step {
-                edge: next,
-                is_up,
-                behind,
-                fails,
-                last,
-            });
-        };
-        if is_up {
+        let node = tree.node(from.edge);
+        if from.is_up {
             let parent = node.parent;
             if parent == ROOT {
                 return;
             }
-            let other = tree.sibling(edge);
-            let (above, beside) = (tree.node(parent), tree.node(other));
-            next(self, other, false, (&above.upper, above.length));
-            next(self, parent, true, (&beside.lower, beside.length));
-        } else if !tree.is_tip(edge) {
+            let other = tree.sibling(from.edge);
+            let (above, sister) = (tree.node(parent), tree.node(other));
+            self.come_to(from, (other, false), (&above.upper, above.length));
+            self.come_to(from, (parent, true), (&sister.lower, sister.length));
+        } else if !tree.is_tip(from.edge) {
             let [a, b] = node.children;
-            for (one, other) in [(b, a), (a, b)] {
-                let beside = tree.node(other);
-                next(self, one, false, (&beside.lower, beside.length));
+            for (next, other) in [(b, a), (a, b)] {
+                let sister = tree.node(other);
+                self.come_to(from, (next, false), (&sister.lower, sister.length));
             }
         }
+    }
+
+    /// Notes the next branch, behind a node whose third branch is `sister`.
+    fn come_to(&mut self, from: &Step, (edge, is_up): (u32, bool), sister: (&Genome, f64)) {
+        let next = self.tree.node(edge);
+        let length = self.tree.node(from.edge).length;
+        let behind = from.behind.as_ref().and_then(|behind| {
+            merge(self.space, (behind, length), sister, &mut self.builder);
+            let made = self.builder.take();
+            let known = if is_up { &next.lower } else { &next.upper };
+            // From where it is as before, the tree's own lists are valid.
+            made.differs(known).then_some(made)
+        });
+        self.steps.push(Step {
+            edge,
+            is_up,
+            behind,
+            fails: from.fails,
+            last: from.last,
+        });
     }
 
     /// The branches to fit.

@@ -215,7 +215,14 @@ fn join(
             (Side::Base(base, distance), Side::Unknown) => {
                 out.base(pair.start, base, distance + a_far.length);
             }
-            _ => site(space, pair, (&mut a_far, &mut b_far), norm, out, &mut product),
+            _ => site(
+                space,
+                pair,
+                (&mut a_far, &mut b_far),
+                norm,
+                out,
+                &mut product,
+            ),
         }
     }
     product.log()
