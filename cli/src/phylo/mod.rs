@@ -12,6 +12,9 @@ mod evaluate;
 mod genes;
 mod limits;
 mod models;
+mod outbreak;
+mod place;
+mod root;
 mod search;
 mod simulate;
 mod support;
@@ -71,6 +74,8 @@ pub(crate) enum Command {
     Models(models::Args),
     /// States of a tree's inner nodes, with their probabilities.
     Ancestors(ancestors::Args),
+    /// The tree of many near-identical genomes, such as an outbreak's.
+    Outbreak(outbreak::Args),
     /// The branches of a tree that other sequences could stem from.
     Place(ancestors::PlaceArgs),
     /// Test which of several trees an alignment excludes: KH, SH, ELW, AU.
@@ -92,6 +97,6 @@ pub(crate) enum Command {
 impl Command {
     fn run(self) -> Result<Outcome> {
         run_each!(self; Evaluate Search Genes Species Concordance Support Simulate Compare Models
-            Ancestors Place Test Consensus Root Date Draw Beagle Bench)
+            Ancestors Outbreak Place Test Consensus Root Date Draw Beagle Bench)
     }
 }

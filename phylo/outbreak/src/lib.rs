@@ -4,7 +4,7 @@
 //!
 //! - [`Genomes::read`]: FASTA, MAPLE's format and VCF, as differences to a reference: memory is in
 //!   proportion to the differences (`read`, `genome`).
-//! - [`infer`]: one genome after the other is placed on the tree, then subtrees move to better
+//! - [`infer()`]: one genome after the other is placed on the tree, then subtrees move to better
 //!   places, and lengths and rates are fitted (`infer`, `search`, `tree`).
 //! - [`Outbreak`]: the tree, its likelihood, and the substitutions on its branches (`output`).
 //!

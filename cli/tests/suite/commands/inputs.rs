@@ -36,6 +36,16 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     std::fs::write(folder.join("five.nwk"), five).unwrap();
     let dates = "t1 2010\nmrca(t1,t2) 2000\nt3 2010\nt4 2010\nt5 2010\nt6 2010\nt2 2010\n";
     std::fs::write(folder.join("made.dates"), dates).unwrap();
+    // A genome a year, each with one substitution more.
+    let mut genomes = format!(">reference\n{}\n", "ACGT".repeat(50));
+    for (year, sites) in [(2010, 0), (2011, 1), (2012, 2), (2013, 3), (2014, 4)] {
+        genomes.push_str(&format!(">t{year}|{year}\n"));
+        for site in 0..sites {
+            // The base there is an A.
+            genomes.push_str(&format!("T\t{}\n", 40 * site + 4 * sites + 1));
+        }
+    }
+    std::fs::write(folder.join("made.maple"), genomes).unwrap();
     std::fs::write(
         folder.join("net.toml"),
         "socket = \"net.sock\"\n[nic]\nkind = \"tap\"\nname = \"sidecore0\"\n\

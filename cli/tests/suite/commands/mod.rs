@@ -112,6 +112,11 @@ const RUNS: &[(&str, &str)] = &[
     ),
     ("trace summary", "events.json --json"),
     (
+        "phylo outbreak",
+        "--msa made.maple --model JC --rounds 2 --polytomies -o outbreak.nwk --mutations muts.json \
+         --dates-in-names --dated outbreak.dated --dates-table outbreak.dates --engines 1 --json",
+    ),
+    (
         "phylo place",
         "--msa made.phy --tree five.nwk --model JC --opt branches --keep 3 --engines 1 --json",
     ),

@@ -226,6 +226,13 @@ const REFUSALS: &[(&str, &str, &str)] = &[
         "--msa made.phy --tree two.nwk --model JC",
         "two.nwk has 2 trees",
     ),
+    ("phylo outbreak", "--msa made.phy", "not genomes"),
+    ("phylo outbreak", "--msa made.maple --model LG", "model LG"),
+    (
+        "phylo outbreak",
+        "--msa made.maple --dated x.nwk",
+        "--dates",
+    ),
     (
         "phylo place",
         "--msa made.phy --tree made.nwk --model JC",

@@ -1,0 +1,252 @@
+//! `sidecore phylo outbreak`.
+
+use super::common::{self, reader};
+use super::limits;
+use crate::signals::{SIGINT, SIGTERM, raise_on};
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use indicatif::ProgressBar;
+use sidecore_outbreak::{
+    Genomes, ModelChoice, Options, Outbreak, OutbreakError, Progress, ReadOptions, ReferenceChoice,
+    Report, Stage, Style, infer,
+};
+use sidecore_phylo::dating::{ClockOptions, Dated, Dates, date, dating_bytes};
+use sidecore_phylo::newick::Newick;
+use sidecore_sys::width::ToU64;
+use sidecore_terminal::progress::{Shape, bar};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "\
+For genomes of which most sites are equal, such as those of one virus: the likelihood is computed \
+on differences to a reference (De Maio and others 2023), so time and memory go with these. Genomes \
+are placed one by one, then subtrees move, and lengths and rates are fitted. The tree is rooted \
+where the reference belongs. One set of genomes gives one result, on any number of engines. A \
+signal during the moves ends them, and the tree found so far is written. Exit status: 0 done, 2 \
+something cannot be read, written or does not go together, 130 stopped by a signal.",
+    group = clap::ArgGroup::new("known").args(["dates", "dates_in_names"])
+)]
+pub(crate) struct Args {
+    /// Genomes (FASTA, aligned; MAPLE's format; VCF), plain or packed; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    msa: PathBuf,
+    /// Genome that others are compared with: a FASTA file, or `first` for the first genome. Unless
+    /// given: that of MAPLE's format, of FASTA the consensus
+    #[arg(long, value_name = "FILE|first")]
+    reference: Option<PathBuf>,
+    /// Model: JC, GTR, or one with all its values, such as GTR{1/4/1/1/9/1}+FU{0.3/0.2/0.2/0.3}
+    #[arg(long, value_name = "MODEL", default_value = "GTR")]
+    model: String,
+    /// Rounds in which subtrees move, at most
+    #[arg(long, value_name = "N", default_value = "6")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
+    rounds: u32,
+    /// Leave out inner branches of no length
+    #[arg(long)]
+    polytomies: bool,
+    /// Write the tree to this file, not to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write the changes on each branch to this file: a line each, between tabs, or node data for
+    /// augur where its name ends in .json. The tree's nodes have names then
+    #[arg(long, value_name = "FILE")]
+    mutations: Option<PathBuf>,
+    /// Dates of tips, a line each, as `sidecore phylo date` takes them
+    #[arg(long, value_name = "FILE")]
+    dates: Option<PathBuf>,
+    /// Take the dates from the ends of the names, behind `|`, `@`, `_` or `/`
+    #[arg(long)]
+    dates_in_names: bool,
+    /// Write the tree with durations as lengths to this file
+    #[arg(long, value_name = "FILE", requires = "known")]
+    dated: Option<PathBuf>,
+    /// Write a table of all nodes' dates to this file
+    #[arg(long, value_name = "FILE", requires = "known")]
+    dates_table: Option<PathBuf>,
+    /// Number of engines; one for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    engines: Option<u16>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// A report, with the clock of the dates that were given.
+#[derive(serde::Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    report: Report,
+    /// In substitutions a site and unit of time.
+    rate: Option<f64>,
+    root_date: Option<f64>,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let began = Instant::now();
+        let options = Options {
+            model: ModelChoice::parse(&self.model).context("--model")?,
+            rounds: self.rounds,
+        };
+        let files = [
+            &self.output,
+            &self.mutations,
+            &self.dated,
+            &self.dates_table,
+        ];
+        for path in files.into_iter().flatten() {
+            output::check_file(path)?;
+        }
+        let pool = common::pool(self.engines)?;
+        let genomes = self.genomes(&pool)?;
+        // Until here a signal ends the process.
+        let stop = raise_on(&[SIGINT, SIGTERM])?;
+        limits::stop_with(&stop);
+        let bar = bar(Shape::Count, 0);
+        let found = infer(genomes, &options, &pool, &mut |it| show(&bar, it), &stop);
+        bar.finish_and_clear();
+        let found = match found {
+            Err(OutbreakError::Stopped) => {
+                output::note!("sidecore: stopped before all genomes were placed; nothing is kept");
+                return Ok(Outcome::Stopped);
+            }
+            found => found.with_context(|| self.msa.display().to_string())?,
+        };
+        let style = Style {
+            polytomies: self.polytomies,
+            node_names: self.mutations.is_some(),
+        };
+        let report = found.report(style);
+        let dated = self.date(&found, style, report.sites, &pool)?;
+        self.write(&found, style, &report.tree, dated.as_ref())?;
+        let was_stopped = report.stopped;
+        let shown = Shown {
+            rate: dated.as_ref().map(|dated| dated.rate),
+            root_date: dated.as_ref().map(|dated| dated.root_date),
+            report,
+        };
+        self.show(&output::Timed {
+            report: shown,
+            engines: Some(pool.engines()),
+            seconds: began.elapsed().as_secs_f64(),
+        })?;
+        if was_stopped {
+            output::note!("sidecore: stopped; this is the tree found so far");
+            return Ok(Outcome::Stopped);
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn show(&self, timed: &output::Timed<Shown>) -> Result<()> {
+        let Shown {
+            report,
+            rate,
+            root_date,
+        } = &timed.report;
+        if self.json {
+            output::json(timed)?;
+        } else if self.output.is_some() {
+            let mut text = report.text();
+            if let (Some(rate), Some(root)) = (rate, root_date) {
+                text.fact(
+                    "clock",
+                    format!("{rate:.4e} a site and unit, root {root:.4}"),
+                );
+            }
+            text.fact("time", format!("{:.2} s", timed.seconds));
+            output::show(&text)?;
+        } else {
+            output::result(&report.tree)?;
+        }
+        Ok(())
+    }
+
+    fn genomes(&self, pool: &sidecore_offload::Pool) -> Result<Genomes> {
+        let reference = match &self.reference {
+            None => ReferenceChoice::Own,
+            Some(path) if path == Path::new("first") => ReferenceChoice::First,
+            Some(path) => ReferenceChoice::File(path.clone()),
+        };
+        let options = ReadOptions {
+            reference,
+            memory: limits::memory().of_work(),
+        };
+        let shown = || self.msa.display().to_string();
+        let genomes = Genomes::read(&self.msa, &options, pool).with_context(shown)?;
+        if genomes.left_out() > 0 {
+            let count = genomes.left_out();
+            tracing::warn!("records of other variants than single bases: {count}, left out");
+        }
+        limits::check_work("the tree", genomes.work_bytes())?;
+        Ok(genomes)
+    }
+
+    /// The tree with dates, where there are any.
+    fn date(
+        &self,
+        found: &Outbreak,
+        style: Style,
+        sites: usize,
+        pool: &sidecore_offload::Pool,
+    ) -> Result<Option<Dated>> {
+        let tree: Newick = match self.dates.is_some() || self.dates_in_names {
+            true => found.newick(style),
+            false => return Ok(None),
+        };
+        let known = match &self.dates {
+            Some(path) => {
+                let known = Dates::parse(&reader().text(path)?);
+                known.with_context(|| path.display().to_string())?
+            }
+            None => Dates::of_names(&tree).with_context(|| self.msa.display().to_string())?,
+        };
+        let need = dating_bytes(&tree, pool.engines().to_u64(), 0);
+        limits::check_work("dating the tree", need)?;
+        let dated = date(&tree, &known, &ClockOptions::new(sites), pool).context("dates")?;
+        if dated.dates_unused > 0 {
+            let count = dated.dates_unused;
+            tracing::warn!("dates of names that the tree does not have: {count}");
+        }
+        Ok(Some(dated))
+    }
+
+    fn write(
+        &self,
+        found: &Outbreak,
+        style: Style,
+        tree: &str,
+        dated: Option<&Dated>,
+    ) -> Result<()> {
+        if let Some(path) = &self.output {
+            output::file(path, &format!("{tree}\n"))?;
+        }
+        if let Some(path) = &self.mutations {
+            let is_json = path.extension().is_some_and(|ending| ending == "json");
+            let text = match is_json {
+                true => found.node_data(style),
+                false => found.mutations(style),
+            };
+            output::file(path, &text)?;
+        }
+        if let (Some(path), Some(dated)) = (&self.dated, dated) {
+            output::file(path, &format!("{}\n", dated.tree))?;
+        }
+        if let (Some(path), Some(dated)) = (&self.dates_table, dated) {
+            output::file(path, &dated.table())?;
+        }
+        Ok(())
+    }
+}
+
+/// Shows how far the inference is.
+fn show(bar: &ProgressBar, progress: Progress) {
+    bar.set_length(progress.all);
+    bar.set_position(progress.done);
+    bar.set_message(match progress.stage {
+        Stage::Placing => "genomes placed".to_owned(),
+        Stage::Moving(round) => format!("subtrees, round {round} of moves"),
+        Stage::Fitting => "rounds over lengths and rates".to_owned(),
+    });
+}
