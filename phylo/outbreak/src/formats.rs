@@ -16,8 +16,8 @@
 //! 1.6.
 
 use crate::OutbreakError;
-use crate::genome::{Builder, Genome, Reference};
-use crate::read::{Budget, Genomes, Lines, Start, check_taxa, codes, input};
+use crate::genome::{Builder, Genome, Genomes, Reference};
+use crate::stream::{Budget, Lines, Run, Start, check_taxa, codes, difference, input, number};
 use sidecore_bare::width::ToUsize;
 use sidecore_likelihood::msa::Alphabet;
 
@@ -71,36 +71,6 @@ pub(crate) fn maple(
         reference,
         left_out: 0,
     })
-}
-
-/// Sites with one character.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
-    set: u8,
-    /// From 1.
-    first: u32,
-    count: u32,
-}
-
-/// A line's sites; none where it is no such line.
-pub(crate) fn difference(line: &[u8]) -> Option<Run> {
-    let words = line.split(u8::is_ascii_whitespace);
-    let mut words = words.filter(|word| !word.is_empty());
-    let &[character] = words.next()? else {
-        return None;
-    };
-    let set = Alphabet::Dna.code(character)?;
-    let first = number(words.next()?)?;
-    let count = match words.next() {
-        Some(word) => number(word)?,
-        None => 1,
-    };
-    let run = Run { set, first, count };
-    words.next().is_none().then_some(run)
-}
-
-fn number(word: &[u8]) -> Option<u32> {
-    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
 /// The list of a genome's lines; empties them.

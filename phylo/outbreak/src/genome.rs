@@ -320,11 +320,6 @@ impl Builder {
         self.vectors.clear();
     }
 
-    /// The site behind the last entry.
-    pub(crate) fn end(&self) -> u32 {
-        self.entries.last().map_or(0, |entry| entry.end())
-    }
-
     /// Nothing is known from `start` up to `end`.
     pub(crate) fn unknown(&mut self, start: u32, end: u32) {
         self.run(start, end, Kind::Unknown, 0.0);
@@ -439,6 +434,15 @@ impl Reference {
         let sum: f64 = totals.iter().sum();
         totals.map(|count| count / sum)
     }
+}
+
+/// Genomes as their differences from a reference.
+#[derive(Debug)]
+pub struct Genomes {
+    pub(crate) names: Vec<String>,
+    pub(crate) lists: Vec<Genome>,
+    pub(crate) reference: Reference,
+    pub(crate) left_out: u64,
 }
 
 /// To half of the memory: lists are most of it.

@@ -9,9 +9,8 @@
 //! Must stay true: memory stays in proportion to the lists; every loop ends, or has a bound.
 //! Source: De Maio and others, Nature Genetics 55 (2023), 746-752; the batches are ours.
 
-use crate::genome::Genome;
+use crate::genome::{Genome, Genomes};
 use crate::model::{ModelChoice, Rates};
-use crate::read::Genomes;
 use crate::search::{Fit, Found, MOVE_GAIN, Move, among, best_fit, find, find_move, present_gain};
 use crate::sparse::{Edge, Space};
 use crate::tree::{NONE, Place, ROOT, Tree};
@@ -395,7 +394,7 @@ impl Work<'_> {
     }
 }
 
-/// Genomes whose places are searched at once: one for so many tips, and at most so many.
+/// Tips for each genome of a batch, whose places are searched at once; and a batch's most genomes.
 const TIPS_A_GENOME: usize = 16;
 const BATCH_MAX: usize = 128;
 /// Subtrees whose moves are searched at once.

@@ -36,19 +36,17 @@ mod genome;
 mod infer;
 mod model;
 mod output;
-mod packed;
 mod read;
 mod search;
 mod sparse;
+mod stream;
 mod tree;
 
-#[cfg(test)]
-mod tests;
-
+pub use genome::Genomes;
 pub use infer::{Outbreak, Progress, Stage, infer};
 pub use model::ModelChoice;
-pub use output::{Report, Style, peak_memory_bytes};
-pub use read::{Genomes, ReadOptions, ReferenceChoice};
+pub use output::{Report, Style};
+pub use read::{ReadOptions, ReferenceChoice};
 
 use sidecore_offload::OffloadError;
 use std::path::PathBuf;
@@ -132,3 +130,6 @@ pub enum OutbreakError {
 
 /// Rounds of moves, unless given.
 const ROUNDS: u32 = 6;
+
+#[cfg(test)]
+mod tests;

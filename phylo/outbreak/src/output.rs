@@ -388,8 +388,7 @@ fn letter(base: usize) -> char {
 }
 
 /// The most memory that this process has had, in bytes; 0 where the system does not say.
-#[must_use]
-pub fn peak_memory_bytes() -> u64 {
+fn peak_memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = peak.and_then(|peak| peak.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());

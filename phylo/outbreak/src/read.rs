@@ -7,13 +7,15 @@
 
 use crate::OutbreakError;
 use crate::formats;
-use crate::genome::{Builder, Genome, Reference, SITES_MAX};
-use crate::packed::{Stream, open};
+use crate::genome::{Builder, Genome, Genomes, Reference};
+use crate::stream::{
+    Budget, Lines, SITE_BYTES, Start, Stream, check_taxa, codes, illegal, input, open,
+};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_likelihood::msa::Alphabet;
 use sidecore_offload::Pool;
 use std::collections::HashSet;
-use std::io::{self, BufRead, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The genome that others are compared with.
@@ -35,15 +37,6 @@ pub struct ReadOptions {
     pub reference: ReferenceChoice,
     /// The most bytes of memory that the lists of differences may take.
     pub memory: u64,
-}
-
-/// Genomes as their differences from a reference.
-#[derive(Debug)]
-pub struct Genomes {
-    pub(crate) names: Vec<String>,
-    pub(crate) lists: Vec<Genome>,
-    pub(crate) reference: Reference,
-    pub(crate) left_out: u64,
 }
 
 impl Genomes {
@@ -96,12 +89,6 @@ impl Genomes {
         self.names.len()
     }
 
-    /// Number of sites of the reference.
-    #[must_use]
-    pub fn sites(&self) -> usize {
-        self.reference.sites()
-    }
-
     /// Records of a VCF that are not of single bases, which were left out.
     #[must_use]
     pub fn left_out(&self) -> u64 {
@@ -113,7 +100,9 @@ impl Genomes {
     pub fn work_bytes(&self) -> u64 {
         let lists: usize = self.lists.iter().map(Genome::bytes).sum();
         // Two nodes a genome, each with three lists and what else a node has.
-        let all = lists.saturating_mul(6) + self.taxa() * NODE_BYTES + self.sites() * SITE_BYTES;
+        let all = lists.saturating_mul(6)
+            + self.taxa() * NODE_BYTES
+            + self.reference.sites() * SITE_BYTES;
         all.to_u64()
     }
 }
@@ -163,8 +152,7 @@ impl<'s> Source<'s> {
                 }
                 (true, _) => {
                     return Err(input(
-                        "a file in MAPLE's format has its own reference: leave \
-                                      out --reference",
+                        "a file in MAPLE's format has its own reference: leave out --reference",
                     ));
                 }
                 (false, _) => self.fasta(lines, start)?,
@@ -199,148 +187,6 @@ impl<'s> Source<'s> {
         let mut encoder = Encoder::new(Reference::new(&reference), self.pool, self.options.memory);
         start.records(&mut lines, &mut |name, row| encoder.push(name, row))?;
         encoder.finish()
-    }
-}
-
-/// Lines of a file.
-pub(crate) struct Lines<'s> {
-    stream: Stream<'s>,
-    path: &'s Path,
-    /// Number of the last line, from 1.
-    pub(crate) number: u64,
-}
-
-impl Lines<'_> {
-    /// Reads a line, without its end; false behind the last one.
-    pub(crate) fn read(&mut self, line: &mut Vec<u8>) -> Result<bool, OutbreakError> {
-        line.clear();
-        let mut stream = self.stream.by_ref().take(LINE_BYTES_MAX);
-        let read = stream.read_until(b'\n', line);
-        let read = read.map_err(|source| OutbreakError::Io {
-            path: self.path.to_owned(),
-            source,
-        })?;
-        self.number += 1;
-        if read.to_u64() == LINE_BYTES_MAX {
-            return Err(self.wrong("text", "the line is too long".to_owned()));
-        }
-        while line.last().is_some_and(u8::is_ascii_whitespace) {
-            line.pop();
-        }
-        Ok(read > 0)
-    }
-
-    /// Reads the first line that is not empty; an empty one at the end.
-    fn first(&mut self, line: &mut Vec<u8>) -> Result<(), OutbreakError> {
-        while self.read(line)? && line.is_empty() {}
-        if let Some(rest) = line.strip_prefix(b"\xEF\xBB\xBF") {
-            *line = rest.to_vec();
-        }
-        Ok(())
-    }
-
-    pub(crate) fn wrong(&self, format: &'static str, what: String) -> OutbreakError {
-        OutbreakError::Format {
-            format,
-            line: self.number,
-            what,
-        }
-    }
-
-    /// The name in a line that begins with `>`.
-    pub(crate) fn name(&self, line: &[u8]) -> Result<String, OutbreakError> {
-        let words = line[1..].split(u8::is_ascii_whitespace);
-        let mut words = words.filter(|word| !word.is_empty());
-        let word = words.next();
-        let word = word.ok_or_else(|| self.wrong("FASTA", "a sequence without a name".into()))?;
-        Ok(String::from_utf8_lossy(word).into_owned())
-    }
-}
-
-/// The first record of a file that begins with `>`, and what was read to see how it goes on.
-pub(crate) struct Start {
-    name: String,
-    pub(crate) sequence: Vec<u8>,
-    /// Names behind the first record's.
-    pub(crate) heads: Vec<String>,
-    /// The first line behind those.
-    pub(crate) line: Vec<u8>,
-    is_maple: bool,
-}
-
-impl Start {
-    fn read(lines: &mut Lines<'_>, head: &[u8]) -> Result<Self, OutbreakError> {
-        let mut start = Self {
-            // The reference of MAPLE's format may have no name.
-            name: lines.name(head).unwrap_or_else(|_| "reference".to_owned()),
-            sequence: Vec::new(),
-            heads: Vec::new(),
-            line: Vec::new(),
-            is_maple: true,
-        };
-        let mut line = Vec::new();
-        while lines.read(&mut line)? {
-            if line.is_empty() {
-                continue;
-            }
-            if line.starts_with(b">") {
-                start.heads.push(lines.name(&line)?);
-                check_taxa(start.heads.len())?;
-            } else if start.heads.is_empty() {
-                append(&mut start.sequence, &line, lines)?;
-            } else {
-                start.is_maple = formats::difference(&line).is_some();
-                start.line = line;
-                break;
-            }
-        }
-        if start.heads.is_empty() {
-            start.is_maple = false;
-        }
-        if start.sequence.is_empty() {
-            return Err(lines.wrong("FASTA", format!("`{}` has no sequence", start.name)));
-        }
-        Ok(start)
-    }
-
-    /// All records of a FASTA file.
-    fn records(
-        self,
-        lines: &mut Lines<'_>,
-        each: &mut dyn FnMut(String, Vec<u8>) -> Result<(), OutbreakError>,
-    ) -> Result<(), OutbreakError> {
-        each(self.name, self.sequence)?;
-        let mut heads = self.heads.into_iter();
-        let Some(mut name) = heads.next() else {
-            return Ok(());
-        };
-        if heads.next().is_some() {
-            return Err(lines.wrong("FASTA", format!("`{name}` has no sequence")));
-        }
-        let (mut row, mut line) = (Vec::new(), self.line);
-        loop {
-            if line.starts_with(b">") {
-                let next = lines.name(&line)?;
-                each(std::mem::replace(&mut name, next), std::mem::take(&mut row))?;
-            } else {
-                append(&mut row, &line, lines)?;
-            }
-            if !lines.read(&mut line)? {
-                return each(name, row);
-            }
-        }
-    }
-}
-
-/// Adds a line to a sequence.
-fn append(sequence: &mut Vec<u8>, line: &[u8], lines: &Lines<'_>) -> Result<(), OutbreakError> {
-    match line.iter().any(u8::is_ascii_whitespace) {
-        true => sequence.extend(line.iter().filter(|byte| !byte.is_ascii_whitespace())),
-        false => sequence.extend_from_slice(line),
-    }
-    match sequence.len() > SITES_MAX {
-        true => Err(lines.wrong("FASTA", format!("more than {SITES_MAX} sites"))),
-        false => Ok(()),
     }
 }
 
@@ -393,16 +239,6 @@ fn reference_of(path: &Path) -> Result<Vec<u8>, OutbreakError> {
         )));
     }
     codes(&start.sequence, &start.name)
-}
-
-/// A sequence as sets of bases.
-pub(crate) fn codes(sequence: &[u8], name: &str) -> Result<Vec<u8>, OutbreakError> {
-    let code = |(site, &byte): (usize, &u8)| {
-        Alphabet::Dna
-            .code(byte)
-            .ok_or_else(|| illegal(name, site, byte))
-    };
-    sequence.iter().enumerate().map(code).collect()
 }
 
 /// Rows of FASTA on their way to lists.
@@ -481,54 +317,12 @@ fn differences(row: &[u8], letters: &[u8], reference: &Reference) -> Result<Geno
     Ok(builder.take())
 }
 
-/// Memory that lists may still take.
-pub(crate) struct Budget {
-    left: u64,
-    max: u64,
-}
-
-impl Budget {
-    pub(crate) fn new(max: u64, sites: usize) -> Self {
-        Self {
-            left: max.saturating_sub((sites * SITE_BYTES).to_u64()),
-            max,
-        }
-    }
-
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), OutbreakError> {
-        let left = self.left.checked_sub(bytes.to_u64());
-        self.left = left.ok_or(OutbreakError::Memory { max: self.max })?;
-        Ok(())
-    }
-}
-
-pub(crate) fn input(what: &str) -> OutbreakError {
-    OutbreakError::Input {
-        what: what.to_owned(),
-    }
-}
-
-fn illegal(name: &str, site: usize, byte: u8) -> OutbreakError {
-    let character = char::from(byte).escape_default();
-    input(&format!(
-        "`{name}`, site {}: `{character}` is no base",
-        site + 1
-    ))
-}
-
 fn check_sites(name: &str, found: usize, expected: usize) -> Result<(), OutbreakError> {
     match found == expected {
         true => Ok(()),
         false => Err(input(&format!(
             "`{name}` has {found} sites, {expected} are expected: align the genomes first"
         ))),
-    }
-}
-
-pub(crate) fn check_taxa(taxa: usize) -> Result<(), OutbreakError> {
-    match taxa > TAXA_MAX {
-        true => Err(input(&format!("more than {TAXA_MAX} genomes"))),
-        false => Ok(()),
     }
 }
 
@@ -540,14 +334,8 @@ fn check_distinct(names: &[String]) -> Result<(), OutbreakError> {
     }
 }
 
-/// The most genomes.
-const TAXA_MAX: usize = 1 << 24;
-/// The longest line: a genome of the most sites, or a VCF's record of the most samples.
-const LINE_BYTES_MAX: u64 = 1 << 28;
 /// Bytes of rows that are compared at once.
 const ROWS_BYTES: usize = 8 << 20;
-/// Memory of a site of the reference.
-const SITE_BYTES: usize = 20;
 /// Memory of the nodes of a genome, without their lists.
 const NODE_BYTES: usize = 400;
 /// Clears the bit that small letters have.

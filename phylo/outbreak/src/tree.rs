@@ -293,13 +293,6 @@ impl Tree {
         let first = self.node(top);
         lnl + Edge::new(space, &self.node(ROOT).lower, &first.lower).lnl(first.length)
     }
-
-    /// Bytes of memory that the lists take.
-    pub(crate) fn bytes(&self) -> usize {
-        let each = self.nodes.iter();
-        let lists = each.map(|node| [&node.lower, &node.upper, &node.middle].map(Genome::bytes));
-        lists.flatten().sum()
-    }
 }
 
 /// Where a subtree is put: on the branch above a node.
