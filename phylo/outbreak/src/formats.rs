@@ -201,24 +201,8 @@ impl Samples {
             self.left_out += 1;
             return Ok(());
         };
-        if self.chromosome.is_empty() {
-            self.chromosome = chromosome.to_vec();
-        }
-        if self.chromosome != chromosome {
-            return Err("a second chromosome: give one sequence".into());
-        }
-        let sites = self.reference.sites();
-        let place = number(place).filter(|&place| place > 0 && place.to_usize() <= sites);
-        let place = place.ok_or_else(|| format!("a position must be from 1 to {sites}"))?;
-        if place <= self.last {
-            return Err("positions must ascend, one record each (bcftools norm -m +)".into());
-        }
-        self.last = place;
-        let site = place - 1;
-        let own = 1 << self.reference.base(site);
-        if alleles[0] != own {
-            return Err(format!("REF at {place} is another base than the reference's").into());
-        }
+        let site = self.site(chromosome, place, &alleles)?;
+        let own = alleles[0];
         let mut keys = format.split(|&byte| byte == b':');
         let key = keys.position(|key| key == b"GT");
         let key = key.ok_or("FORMAT without GT")?;
@@ -244,6 +228,27 @@ impl Samples {
             Some(_) => Err("more samples than the header has".into()),
             None => Ok(()),
         }
+    }
+
+    /// The site of a record, which stands behind the last one's and has the reference's base.
+    fn site(&mut self, chromosome: &[u8], place: &[u8], alleles: &[u8]) -> Result<u32, Refusal> {
+        if self.chromosome.is_empty() {
+            self.chromosome = chromosome.to_vec();
+        }
+        if self.chromosome != chromosome {
+            return Err("a second chromosome: give one sequence".into());
+        }
+        let sites = self.reference.sites();
+        let place = number(place).filter(|&place| place > 0 && place.to_usize() <= sites);
+        let place = place.ok_or_else(|| format!("a position must be from 1 to {sites}"))?;
+        if place <= self.last {
+            return Err("positions must ascend, one record each (bcftools norm -m +)".into());
+        }
+        self.last = place;
+        if alleles[0] != 1_u8 << self.reference.base(place - 1) {
+            return Err(format!("REF at {place} is another base than the reference's").into());
+        }
+        Ok(place - 1)
     }
 }
 
