@@ -17,7 +17,7 @@
 use sidecore_bare::width::ToUsize;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What the sites of a list's entry are.
+/// Kind of an entry's sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A base that is not the reference's.
@@ -97,10 +97,10 @@ impl Genome {
     /// A number that equal lists share.
     pub(crate) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        for entry in &self.entries {
+        for entry in self.entries.iter() {
             (entry.start, entry.shape).hash(&mut hasher);
         }
-        for vector in &self.vectors {
+        for vector in self.vectors.iter() {
             vector.map(f32::to_bits).hash(&mut hasher);
         }
         hasher.finish()
@@ -162,7 +162,7 @@ impl Genome {
     }
 }
 
-/// What one list has at some sites.
+/// The part of one list at some sites.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Side<'g> {
     /// The reference's base, at this distance.
@@ -197,9 +197,9 @@ pub(crate) struct Pair<'g> {
     pub(crate) start: u32,
     /// The site behind the last one.
     pub(crate) end: u32,
-    /// What the first list has.
+    /// The first list's part.
     pub(crate) a: Side<'g>,
-    /// What the second list has.
+    /// The second list's part.
     pub(crate) b: Side<'g>,
 }
 
@@ -258,7 +258,7 @@ impl<'g> Cursor<'g> {
         self.entries.first().map_or(END, |entry| entry.start)
     }
 
-    /// What is at a site, and where that ends.
+    /// The part at a site, and the site behind its end.
     #[inline]
     fn side(&self, site: u32) -> (Side<'g>, u32) {
         match self.entries.first() {

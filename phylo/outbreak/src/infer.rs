@@ -20,7 +20,7 @@ use sidecore_offload::Pool;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What an inference is doing.
+/// The present work of an inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Genomes are placed.
@@ -31,10 +31,10 @@ pub enum Stage {
     Fitting,
 }
 
-/// How far an inference is.
+/// Progress of an inference.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
-    /// What it is doing.
+    /// The present work.
     pub stage: Stage,
     /// Genomes or subtrees of this stage that are done.
     pub done: u64,

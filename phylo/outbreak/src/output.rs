@@ -24,7 +24,7 @@ pub struct Style {
     pub node_names: bool,
 }
 
-/// What an inference found.
+/// Results of an inference.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Report {
     /// Genomes.
@@ -70,7 +70,7 @@ impl Report {
     }
 }
 
-/// What a node of the text stands for.
+/// The point of the tree that a node of the text is.
 #[derive(Debug, Clone, Copy)]
 enum Origin {
     /// The root, a point on the branch above a node.
@@ -100,7 +100,7 @@ impl Outbreak {
         self.laid_out(style).0
     }
 
-    /// What was found, with the tree in this form.
+    /// The results, with the tree in this form.
     #[must_use]
     pub fn report(&self, style: Style) -> Report {
         let lengths = self.tree.nodes.iter().map(|node| node.length);

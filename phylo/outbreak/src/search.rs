@@ -14,7 +14,7 @@ use crate::genome::{Builder, Genome};
 use crate::sparse::{Edge, Far, Space, merge, middle, score};
 use crate::tree::{Lengths, NONE, Place, ROOT, Tree};
 
-/// When a walk leaves a direction.
+/// Limits at which a walk leaves a direction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Scores worse than the one before, in a row and by more than [`WORSE`], that are followed.
@@ -43,7 +43,7 @@ pub(crate) struct Candidate {
     behind: Option<(bool, Genome)>,
 }
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A tip that says all that the genome says.
@@ -213,7 +213,7 @@ struct Step {
     edge: u32,
     /// True if the walk comes from the lower end.
     is_up: bool,
-    /// What is behind, where the tree's own list is not valid.
+    /// The list of the end that the walk comes from, if the tree's own is not valid.
     behind: Option<Genome>,
     fails: u32,
     /// The score of the branch before.

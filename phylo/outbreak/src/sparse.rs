@@ -3,7 +3,7 @@
 //!
 //! Sites at which two lists have no entry are counted, base by base, and never visited. Must stay
 //! true: all factors are returned as logarithms, so that the sum over a tree is its log-likelihood.
-//! What is left out is bounded: a site at which both sides have the same base becomes that base
+//! The error is bounded: a site at which both sides have the same base becomes that base
 //! alone, though another would be possible with two substitutions more (a share of the product of
 //! both lengths); so do four numbers of which all but one are below [`SMALL`]. Source: De Maio and
 //! others, "Maximum likelihood pandemic-scale phylogenetics", Nature Genetics 55 (2023), 746-752;
@@ -333,7 +333,7 @@ pub(crate) struct Edge<'s> {
     stays: [f64; 4],
     /// Other sites: weights of the modes, the likelihood without a length, and how many they are.
     terms: Vec<([f64; 4], f64, f64)>,
-    /// What does not depend on the length.
+    /// The part that does not depend on the length.
     constant: f64,
 }
 

@@ -295,7 +295,7 @@ impl Tree {
     }
 }
 
-/// Where a subtree is put: on the branch above a node.
+/// A place for a subtree: on the branch above a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) edge: u32,
