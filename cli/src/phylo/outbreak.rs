@@ -99,6 +99,7 @@ impl Args {
         for path in files.into_iter().flatten() {
             output::check_file(path)?;
         }
+        let known = self.dates.as_deref().map(dates_of).transpose()?;
         let pool = common::pool(self.engines)?;
         let genomes = self.genomes(&pool)?;
         // Until here a signal ends the process.
@@ -119,8 +120,12 @@ impl Args {
             node_names: self.mutations.is_some(),
         };
         let report = found.report(style);
-        let dated = self.date(&found, style, report.sites, &pool)?;
-        self.write(&found, style, &report.tree, dated.as_ref())?;
+        // First of all: dates that give no clock must not cost the tree.
+        self.write(&found, style, &report.tree)?;
+        let dated = match self.dates.is_some() || self.dates_in_names {
+            true => Some(self.date(&found.newick(style), known, report.sites, &pool)?),
+            false => None,
+        };
         let was_stopped = report.stopped;
         let shown = Shown {
             rate: dated.as_ref().map(|dated| dated.rate),
@@ -183,42 +188,36 @@ impl Args {
         Ok(genomes)
     }
 
-    /// The tree with dates, where there are any.
+    /// The tree with dates: those of the file, or those in its names.
     fn date(
         &self,
-        found: &Outbreak,
-        style: Style,
+        tree: &Newick,
+        known: Option<Dates>,
         sites: usize,
         pool: &sidecore_offload::Pool,
-    ) -> Result<Option<Dated>> {
-        let tree: Newick = match self.dates.is_some() || self.dates_in_names {
-            true => found.newick(style),
-            false => return Ok(None),
+    ) -> Result<Dated> {
+        let shown = || self.msa.display().to_string();
+        let known = match known {
+            Some(known) => known,
+            None => Dates::of_names(tree).with_context(shown)?,
         };
-        let known = match &self.dates {
-            Some(path) => {
-                let known = Dates::parse(&reader().text(path)?);
-                known.with_context(|| path.display().to_string())?
-            }
-            None => Dates::of_names(&tree).with_context(|| self.msa.display().to_string())?,
-        };
-        let need = dating_bytes(&tree, pool.engines().to_u64(), 0);
+        let need = dating_bytes(tree, pool.engines().to_u64(), 0);
         limits::check_work("dating the tree", need)?;
-        let dated = date(&tree, &known, &ClockOptions::new(sites), pool).context("dates")?;
+        let dated = date(tree, &known, &ClockOptions::new(sites), pool).with_context(shown)?;
         if dated.dates_unused > 0 {
             let count = dated.dates_unused;
             tracing::warn!("dates of names that the tree does not have: {count}");
         }
-        Ok(Some(dated))
+        if let Some(path) = &self.dated {
+            output::file(path, &format!("{}\n", dated.tree))?;
+        }
+        if let Some(path) = &self.dates_table {
+            output::file(path, &dated.table())?;
+        }
+        Ok(dated)
     }
 
-    fn write(
-        &self,
-        found: &Outbreak,
-        style: Style,
-        tree: &str,
-        dated: Option<&Dated>,
-    ) -> Result<()> {
+    fn write(&self, found: &Outbreak, style: Style, tree: &str) -> Result<()> {
         if let Some(path) = &self.output {
             output::file(path, &format!("{tree}\n"))?;
         }
@@ -230,14 +229,14 @@ impl Args {
             };
             output::file(path, &text)?;
         }
-        if let (Some(path), Some(dated)) = (&self.dated, dated) {
-            output::file(path, &format!("{}\n", dated.tree))?;
-        }
-        if let (Some(path), Some(dated)) = (&self.dates_table, dated) {
-            output::file(path, &dated.table())?;
-        }
         Ok(())
     }
+}
+
+/// The dates in a file.
+fn dates_of(path: &Path) -> Result<Dates> {
+    let known = Dates::parse(&reader().text(path)?);
+    known.with_context(|| path.display().to_string())
 }
 
 /// Shows how far the inference is.
