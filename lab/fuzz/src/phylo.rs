@@ -11,6 +11,7 @@ mod seeds;
 
 pub use seeds::{KINDS, Kind, seeds};
 
+use sidecore_outbreak::Genomes;
 use sidecore_phylo::analysis::plan::{Bootstraps, Goal};
 use sidecore_phylo::bootstrap;
 use sidecore_phylo::compare::compare;
@@ -53,6 +54,9 @@ pub fn alignment(bytes: &[u8]) -> bool {
     let Ok(bytes) = unpack(bytes.to_vec(), UNPACKED_BYTES_MAX) else {
         return false;
     };
+    if let Ok(genomes) = Genomes::parse(&bytes) {
+        assert!(genomes.taxa() > 0, "no genomes");
+    }
     let Ok(alignment) = Alignment::parse(&bytes) else {
         return false;
     };

@@ -59,6 +59,10 @@ pub(crate) fn maple(
             if runs.len() > sites {
                 return Err(lines.wrong(MAPLE, OVERLAP.to_owned()));
             }
+            // Each site of these is looked at, whatever the reference has there.
+            if !matches!(run.set, 0 | 15) {
+                budget.take(run.count.to_usize())?;
+            }
             runs.push(run);
         }
         has_line = lines.read(&mut line)?;

@@ -57,7 +57,7 @@ impl Genomes {
     }
 
     /// As [`Genomes::read`], from the bytes of a file that is not compressed, with its own
-    /// reference.
+    /// reference. The lists may take 64 times the bytes and 192 MiB.
     ///
     /// # Errors
     /// [`OutbreakError`].
@@ -69,9 +69,11 @@ impl Genomes {
         bytes: &[u8],
         reference: &ReferenceChoice,
     ) -> Result<Self, OutbreakError> {
+        let share = bytes.len().to_u64().saturating_mul(INPUT_FACTOR);
+        let memory = share.saturating_add(INPUT_LEAST);
         let options = ReadOptions {
             reference: reference.clone(),
-            memory: u64::MAX,
+            memory,
         };
         let source = Source {
             path: Path::new("the bytes"),
@@ -334,6 +336,9 @@ fn check_distinct(names: &[String]) -> Result<(), OutbreakError> {
     }
 }
 
+/// Memory for each byte that is parsed; and the amount that any bytes may take.
+const INPUT_FACTOR: u64 = 64;
+const INPUT_LEAST: u64 = 192 << 20;
 /// Bytes of rows that are compared at once.
 const ROWS_BYTES: usize = 8 << 20;
 /// Memory of the nodes of a genome, without their lists.

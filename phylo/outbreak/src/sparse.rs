@@ -251,7 +251,7 @@ fn site(
     };
     let total = sum(|x| vector[x]);
     // Both have one base, or all others are as good as impossible.
-    if same || total - largest < SMALL * total {
+    if same || largest <= 0.0 || total - largest < SMALL * total {
         product.times(largest);
         if best != own {
             out.base(pair.start, best, 0.0);
@@ -345,8 +345,6 @@ impl<'s> Edge<'s> {
             terms: Vec::new(),
             constant: 0.0,
         };
-        // A list's own distances, without a branch.
-        let mut far = Far::new(space, 0.0);
         for pair in Pairs::new(a, b) {
             let counts = space.reference.counts(pair.start, pair.end);
             edge.leave(counts);
@@ -364,8 +362,8 @@ impl<'s> Edge<'s> {
                 }
                 (Side::Mixed(_), _) | (_, Side::Mixed(_)) => {
                     let own = space.reference.base(pair.start);
-                    let a = end(&mut far, pair.a, own);
-                    let b = end(&mut far, pair.b, own);
+                    let a = end(space, pair.a, own);
+                    let b = end(space, pair.b, own);
                     edge.site(a, b);
                 }
                 (a, b) => {
@@ -495,14 +493,13 @@ impl<'s> Edge<'s> {
         counts: &mut [[f64; 4]; 4],
     ) {
         let matrix = space.rates.transitions(length);
-        let mut far = Far::new(space, 0.0);
         for pair in Pairs::new(a, b) {
             match (pair.a, pair.b) {
                 (Side::Unknown, _) | (_, Side::Unknown) | (Side::Same(_), Side::Same(_)) => {}
                 (Side::Mixed(_), _) | (_, Side::Mixed(_)) => {
                     let own = space.reference.base(pair.start);
-                    let a = end(&mut far, pair.a, own);
-                    let b = end(&mut far, pair.b, own);
+                    let a = end(space, pair.a, own);
+                    let b = end(space, pair.b, own);
                     let joint = |x: usize, y: usize| {
                         space.rates.frequencies[x] * a[x] * matrix[x][y] * b[y]
                     };
@@ -525,14 +522,17 @@ impl<'s> Edge<'s> {
 }
 
 /// For each base at a branch's end the probability of what is seen there and beyond.
-fn end(far: &mut Far<'_>, side: Side<'_>, own: usize) -> [f64; 4] {
-    match side {
-        Side::Mixed(vector) => vector.map(f64::from),
-        Side::Base(_, distance) | Side::Same(distance) if distance == 0.0 => {
-            let base = single(side, own).0;
-            std::array::from_fn(|x| if x == base { 1.0 } else { 0.0 })
+fn end(space: &Space, side: Side<'_>, own: usize) -> [f64; 4] {
+    if let Side::Mixed(vector) = side {
+        return vector.map(f64::from);
+    }
+    let (base, distance) = single(side, own);
+    match distance > 0.0 {
+        true => {
+            let matrix = space.rates.transitions(distance);
+            std::array::from_fn(|x| matrix[x][base])
         }
-        side => far.vector(side, own),
+        false => std::array::from_fn(|x| if x == base { 1.0 } else { 0.0 }),
     }
 }
 
