@@ -208,8 +208,8 @@ fn eigen(mut a: [[f64; 4]; 4]) -> ([f64; 4], [[f64; 4]; 4]) {
 /// Pairs of bases, in the order of a model's rates.
 const PAIRS: [[usize; 2]; 6] = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
 /// Length of a branch of none, in substitutions a site: a substitution on it stays possible, at
-/// a price that no fit pays.
-pub(crate) const LENGTH_TINY: f64 = 1e-12;
+/// a price that no fit pays. It is small against a branch times `sparse::SMALL`.
+pub(crate) const LENGTH_TINY: f64 = 1e-16;
 /// A length at which probabilities are proportional to rates.
 const STEP: f64 = 1e-10;
 /// Added to the number of substitutions of each kind.

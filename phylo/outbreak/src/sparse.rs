@@ -537,13 +537,13 @@ fn end(space: &Space, side: Side<'_>, own: usize) -> [f64; 4] {
 }
 
 /// Four numbers are one base once all others are below this share of their sum.
-pub(crate) const SMALL: f64 = 1e-8;
+const SMALL: f64 = 1e-8;
 /// Below this a product is written as a logarithm.
 const FACTOR_LEAST: f64 = 1e-200;
 /// Differences between two looks at a score.
 const LOOK_EVERY: u8 = 4;
 /// The longest branch that is fitted, in substitutions a site.
-pub(crate) const LENGTH_MAX: f64 = 1.0;
+const LENGTH_MAX: f64 = 1.0;
 /// A fit of a length ends with steps below this share.
 const LENGTH_SHARE: f64 = 1e-4;
 const STEPS_MAX: usize = 60;
