@@ -16,20 +16,6 @@
 //! engines. No unsafe code. Source: De Maio and others, "Maximum likelihood pandemic-scale
 //! phylogenetics", Nature Genetics 55 (2023), 746-752; Ly-Trong and others, "CMAPLE: efficient
 //! phylogenetic inference in the pandemic era", Molecular Biology and Evolution 41 (2024).
-//!
-//! ```
-//! use sidecore_offload::{Pool, PoolConfig};
-//! use sidecore_outbreak::{Genomes, Options, Style, infer};
-//! use std::sync::atomic::AtomicBool;
-//!
-//! let text = b">r\nACGTACGT\n>a\n>b\nT 4\n>c\nT 4\nA 8\n";
-//! let genomes = Genomes::parse(text)?;
-//! let pool = Pool::start(PoolConfig::default())?;
-//! let (stop, mut watch) = (AtomicBool::new(false), |_| {});
-//! let found = infer(genomes, &Options::default(), &pool, &mut watch, &stop)?;
-//! assert_eq!(found.newick(Style::default()).tips().count(), 3);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod formats;
 mod genome;
@@ -130,6 +116,11 @@ pub enum OutbreakError {
 
 /// Rounds of moves, unless given.
 const ROUNDS: u32 = 6;
+
+/// Runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(test)]
 mod tests;
