@@ -73,8 +73,8 @@ impl Report {
 /// The point of the tree that a node of the text is.
 #[derive(Debug, Clone, Copy)]
 enum Origin {
-    /// The root, a point on the branch above a node.
-    Branch(u32),
+    /// The root: a point on the branch above a node, at this length from that.
+    Branch(u32, f64),
     /// A node of the tree.
     Node(u32),
     /// A genome that says less than its tip.
@@ -180,7 +180,7 @@ impl Outbreak {
     fn states(&self, origin: Origin, above: &[(u32, usize)], builder: &mut Builder) -> States {
         match origin {
             Origin::Copy => above.to_vec(),
-            Origin::Branch(edge) => self.likely(&self.tree.node(edge).middle),
+            Origin::Branch(edge, below) => self.likely_at(edge, below, builder),
             Origin::Node(node) if self.tree.is_tip(node) => {
                 let list = &self.tree.node(node).lower;
                 let mut states: States = list.other_bases().collect();
@@ -195,13 +195,16 @@ impl Outbreak {
                 states.sort_unstable();
                 states
             }
-            Origin::Node(node) => {
-                let own = self.tree.node(node);
-                let (upper, lower) = ((&own.upper, own.length), (&own.lower, 0.0));
-                merge(&self.space, upper, lower, builder);
-                self.likely(&builder.take())
-            }
+            Origin::Node(node) => self.likely_at(node, 0.0, builder),
         }
+    }
+
+    /// The most probable bases on the branch above a node, at a length from that.
+    fn likely_at(&self, edge: u32, below: f64, builder: &mut Builder) -> States {
+        let own = self.tree.node(edge);
+        let (upper, lower) = ((&own.upper, own.length - below), (&own.lower, below));
+        merge(&self.space, upper, lower, builder);
+        self.likely(&builder.take())
     }
 
     /// The most probable bases of a list.
@@ -297,7 +300,7 @@ impl Outbreak {
             return (layout.newick, layout.origins);
         }
         let (edge, below) = self.root_place();
-        layout.origins[0] = Origin::Branch(edge);
+        layout.origins[0] = Origin::Branch(edge, below);
         layout.name_root();
         let own = tree.node(edge);
         // Nodes with where they are seen from, and where they are put.
