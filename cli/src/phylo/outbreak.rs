@@ -152,7 +152,13 @@ impl Args {
         } = &timed.report;
         if self.json {
             output::json(timed)?;
-        } else if self.output.is_some() {
+            return Ok(());
+        }
+        let Some(path) = &self.output else {
+            return Ok(output::result(&report.tree)?);
+        };
+        // Else the tree is there.
+        if path != Path::new("-") {
             let mut text = report.text();
             if let (Some(rate), Some(root)) = (rate, root_date) {
                 text.fact(
@@ -162,8 +168,6 @@ impl Args {
             }
             text.fact("time", format!("{:.2} s", timed.seconds));
             output::show(&text)?;
-        } else {
-            output::result(&report.tree)?;
         }
         Ok(())
     }
