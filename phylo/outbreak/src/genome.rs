@@ -114,6 +114,17 @@ impl Genome {
         })
     }
 
+    /// True if it may have this base at a site.
+    fn allows(&self, site: u32, base: usize, reference: &Reference) -> bool {
+        let at = self.entries.partition_point(|entry| entry.end() <= site);
+        let entry = self.entries.get(at).filter(|entry| entry.start <= site);
+        match entry.map_or(Kind::Same, |entry| entry.kind()) {
+            Kind::Base(own) => usize::from(own) == base,
+            Kind::Same => reference.base(site) == base,
+            Kind::Unknown | Kind::Mixed => true,
+        }
+    }
+
     /// The sites whose base is not certain: unknown ones, and those with four numbers.
     pub(crate) fn uncertain(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let entries = self.entries.iter();
@@ -159,6 +170,45 @@ impl Genome {
             }
             _ => false,
         })
+    }
+}
+
+/// The bases that a tip's sequence has and the upper end of its branch has not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Marks {
+    /// Sites and bases, of which the first ones count.
+    all: [(u32, u8); MARKS_MAX],
+    /// 0 where they are too many, or not certain.
+    count: u8,
+}
+
+impl Marks {
+    /// Between the lists of a branch's upper end and of the tip.
+    pub(crate) fn new(upper: &Genome, tip: &Genome, reference: &Reference) -> Self {
+        let mut marks = Self::default();
+        for pair in Pairs::new(upper, tip) {
+            let base = match (pair.a, pair.b) {
+                (_, Side::Unknown) | (Side::Same(_), Side::Same(_)) => continue,
+                (Side::Base(x, _), Side::Base(y, _)) if x == y => continue,
+                (Side::Same(_) | Side::Base(..), Side::Base(base, _)) => base,
+                (Side::Base(..), Side::Same(_)) => reference.base(pair.start),
+                _ => return Self::default(),
+            };
+            let Some(mark) = marks.all.get_mut(usize::from(marks.count)) else {
+                return Self::default();
+            };
+            *mark = (pair.start, u8::try_from(base).unwrap_or(0));
+            marks.count += 1;
+        }
+        marks
+    }
+
+    /// True if a genome has none of the bases, so that no place on the branch suits it better than
+    /// the branch's upper end.
+    pub(crate) fn exclude(&self, genome: &Genome, reference: &Reference) -> bool {
+        let marks = &self.all[..usize::from(self.count)];
+        let allows = |&(site, base): &(u32, u8)| genome.allows(site, base.into(), reference);
+        !marks.is_empty() && !marks.iter().any(allows)
     }
 }
 
@@ -455,6 +505,8 @@ fn narrow(value: f64) -> f32 {
 pub(crate) const SITES_MAX: usize = 1 << 24;
 const KIND_SHIFT: u32 = 29;
 const SITES_MASK: u32 = (1 << KIND_SHIFT) - 1;
+/// The most bases that [`Marks`] hold.
+const MARKS_MAX: usize = 3;
 /// Behind every site.
 const END: u32 = u32::MAX;
 /// Changes of a number below which nothing is computed again: by difference, and as a share.
@@ -527,6 +579,20 @@ mod tests {
             }
             let covers = a.iter().zip(&b).all(|(a, b)| a & !b == 0);
             prop_assert_eq!(first.covers(&second, &reference), covers);
+            for (site, set) in (0..).zip(&a) {
+                for base in 0..4 {
+                    let known = !set.is_power_of_two() || set >> base & 1 == 1;
+                    prop_assert_eq!(first.allows(site, base, &reference), known);
+                }
+            }
+            let marks = Marks::new(&first, &second, &reference);
+            prop_assert!(!marks.exclude(&second, &reference));
+            if marks.count > 0 {
+                // The upper end has none of the bases, and each difference is one.
+                prop_assert!(marks.exclude(&first, &reference));
+                let others = a.iter().zip(&b).filter(|(a, b)| **a & **b == 0);
+                prop_assert_eq!(others.count(), usize::from(marks.count));
+            }
             prop_assert!(!first.differs(&first));
             prop_assert_eq!(first.differs(&second), a != b);
         }

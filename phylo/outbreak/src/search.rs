@@ -4,6 +4,9 @@
 //! once it has become worse several times, or much worse than the best so far. The branches of the
 //! best scores are fitted: where on the branch, and with what lengths.
 //!
+//! Genomes of an outbreak have polytomies of thousands of branches. There a walk scores each point
+//! once, and passes by the tips whose own bases the genome excludes.
+//!
 //! For a subtree that is already in the tree the walk begins at its own place, and carries the list
 //! of what is behind it without the subtree, as far as that differs from the tree's own list.
 //! Must stay true: the result depends on the tree alone, not on the engine that does it. Source: De
@@ -61,6 +64,7 @@ pub(crate) fn find(tree: &Tree, space: &Space, query: &Genome) -> Found {
     walk.steps.push(Step {
         edge: tree.top(),
         is_up: false,
+        is_same: false,
         behind: None,
         fails: 0,
         last: f64::NEG_INFINITY,
@@ -213,6 +217,8 @@ struct Step {
     edge: u32,
     /// True if the walk comes from the lower end.
     is_up: bool,
+    /// True if its branch is the same point as the branch before: neither has a length.
+    is_same: bool,
     /// The list of the end that the walk comes from, if the tree's own is not valid.
     behind: Option<Genome>,
     fails: u32,
@@ -271,6 +277,7 @@ impl<'t> Walk<'t> {
         let step = |edge, is_up, behind| Step {
             edge,
             is_up,
+            is_same: false,
             behind: Some(behind),
             fails: 0,
             last,
@@ -300,6 +307,12 @@ impl<'t> Walk<'t> {
     fn visit(&mut self, mut step: Step) {
         let before = self.best;
         let floor = before - self.limits.below;
+        if step.is_same {
+            if step.last >= floor {
+                self.go_on(&step);
+            }
+            return;
+        }
         let behind = step.behind.as_ref().map(|genome| (step.is_up, genome));
         let score = self.look_at(step.edge, behind, floor);
         if score > before {
@@ -377,7 +390,11 @@ impl<'t> Walk<'t> {
 
     /// Notes the next branch, behind a node whose third branch is `sister`.
     fn come_to(&mut self, from: &Step, (edge, is_up): (u32, bool), sister: (&Genome, f64)) {
-        let next = self.tree.node(edge);
+        let (next, reference) = (self.tree.node(edge), &self.space.reference);
+        // Marks are of the tree's own lists.
+        if from.behind.is_none() && !is_up && next.marks.exclude(self.query, reference) {
+            return;
+        }
         let length = self.tree.node(from.edge).length;
         let behind = from.behind.as_ref().and_then(|behind| {
             merge(self.space, (behind, length), sister, &mut self.builder);
@@ -389,6 +406,7 @@ impl<'t> Walk<'t> {
         self.steps.push(Step {
             edge,
             is_up,
+            is_same: length == 0.0 && next.length == 0.0,
             behind,
             fails: from.fails,
             last: from.last,

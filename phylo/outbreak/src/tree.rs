@@ -9,7 +9,7 @@
 //! was ([`Genome::differs`]); so they are a little behind, and [`Tree::rebuild`] makes all of them.
 //! Nothing recurses: polytomies are chains of thousands of nodes.
 
-use crate::genome::{Builder, Genome};
+use crate::genome::{Builder, Genome, Marks};
 use crate::sparse::{Edge, Space, merge, middle};
 use sidecore_bare::width::ToUsize;
 
@@ -29,6 +29,8 @@ pub(crate) struct Node {
     pub(crate) upper: Genome,
     /// All, at the midpoint.
     pub(crate) middle: Genome,
+    /// Of a tip, what it has of its own.
+    pub(crate) marks: Marks,
 }
 
 /// Lengths around a place for a subtree: of the branch above, the branch below, and its own.
@@ -267,7 +269,13 @@ impl Tree {
         let own = &self.nodes[node.to_usize()];
         let (upper, lower, length) = (&own.upper, &own.lower, own.length);
         let middle = middle(space, upper, lower, length, &mut self.builder);
-        self.node_mut(node).middle = middle;
+        let marks = match self.is_tip(node) {
+            true => Marks::new(upper, lower, &space.reference),
+            false => Marks::default(),
+        };
+        let own = self.node_mut(node);
+        own.middle = middle;
+        own.marks = marks;
     }
 
     /// Makes all lists again; returns the log-likelihood.
