@@ -292,8 +292,14 @@ impl Work<'_> {
             }
             self.say(Stage::Fitting, round, SETTLE_ROUNDS);
             if let Some(shares) = self.shares {
-                self.space.rates = Rates::of_counts(&self.substitutions(), shares);
-                self.tree.rebuild(&self.space);
+                let rates = Rates::of_counts(&self.substitutions(), shares);
+                let old = std::mem::replace(&mut self.space.rates, rates);
+                let now = self.tree.rebuild(&self.space);
+                // Counts are of a step towards the best rates, and this one may be none.
+                if now < lnl {
+                    self.space.rates = old;
+                    self.tree.rebuild(&self.space);
+                }
             }
             self.fit_lengths();
             let now = self.tree.rebuild(&self.space);

@@ -172,7 +172,14 @@ impl Outbreak {
                 .map_or(&none, |parent| &states[parent]);
             let own = self.states(origin, above, &mut builder);
             each(&newick, node, &self.changes(above, &own));
-            states.push(own);
+            // What no child will ask for is kept no longer.
+            let parent = newick.nodes()[node].parent;
+            let last = |parent: &usize| newick.nodes()[*parent].children.last() == Some(&node);
+            if let Some(parent) = parent.filter(last) {
+                states[parent] = States::new();
+            }
+            let is_tip = newick.nodes()[node].children.is_empty();
+            states.push(if is_tip { States::new() } else { own });
         }
     }
 
