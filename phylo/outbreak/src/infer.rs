@@ -95,7 +95,7 @@ pub fn infer(
         stop,
     };
     work.place_all(groups.collect())?;
-    let mut lnl = work.settle();
+    work.settle(SETTLE_BETWEEN);
     let (mut moves, mut rounds) = (0, 0);
     let mut dirty = vec![true; work.tree.nodes.len()];
     while rounds < options.rounds && !work.is_stopped() {
@@ -105,8 +105,9 @@ pub fn infer(
         if made == 0 {
             break;
         }
-        lnl = work.settle();
+        work.settle(SETTLE_BETWEEN);
     }
+    let lnl = work.settle(SETTLE_ROUNDS);
     let was_stopped = work.is_stopped();
     Ok(Outbreak {
         tree: work.tree,
@@ -282,15 +283,15 @@ impl Work<'_> {
         }
     }
 
-    /// Fits rates and lengths until they have settled; returns the log-likelihood of lists that are
-    /// all new.
-    fn settle(&mut self) -> f64 {
+    /// Fits rates and lengths until they have settled, or for some rounds; returns the
+    /// log-likelihood of lists that are all new.
+    fn settle(&mut self, rounds: usize) -> f64 {
         let mut lnl = self.tree.rebuild(&self.space);
-        for round in 0..SETTLE_ROUNDS {
+        for round in 0..rounds {
             if self.is_stopped() {
                 break;
             }
-            self.say(Stage::Fitting, round, SETTLE_ROUNDS);
+            self.say(Stage::Fitting, round, rounds);
             if let Some(shares) = self.shares {
                 let rates = Rates::of_counts(&self.substitutions(), shares);
                 let old = std::mem::replace(&mut self.space.rates, rates);
@@ -405,8 +406,9 @@ const TIPS_A_GENOME: usize = 16;
 const BATCH_MAX: usize = 128;
 /// Subtrees whose moves are searched at once.
 const BLOCK: usize = 1024;
-/// Rounds over rates and lengths, and the gain below which they end.
+/// Rounds over rates and lengths: at the end, between moves, and the gain below which they end.
 const SETTLE_ROUNDS: usize = 8;
+const SETTLE_BETWEEN: usize = 2;
 const SETTLE_GAIN: f64 = 0.02;
 /// Lengths that would change by a smaller share stay as they are.
 const LENGTH_STEP: f64 = 0.002;

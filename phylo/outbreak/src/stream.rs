@@ -1,5 +1,5 @@
-//! Files as streams: decompressed bytes (gzip, xz, bzip2 and zstd, by their first bytes), lines, and
-//! the records that begin with `>`.
+//! Files as streams: decompressed bytes (gzip, xz, bzip2 and zstd, by their first bytes), lines,
+//! and the records that begin with `>`.
 //!
 //! Why here: `sidecore-phylo` decompresses whole files, and here the lists are a small part of one.
 //! Must stay true: windows, lines and sequences are bounded; any bytes are taken or refused.
