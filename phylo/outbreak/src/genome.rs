@@ -580,7 +580,7 @@ mod tests {
             let covers = a.iter().zip(&b).all(|(a, b)| a & !b == 0);
             prop_assert_eq!(first.covers(&second, &reference), covers);
             for (site, set) in (0..).zip(&a) {
-                for base in 0..4 {
+                for base in 0..4_usize {
                     let known = !set.is_power_of_two() || set >> base & 1 == 1;
                     prop_assert_eq!(first.allows(site, base, &reference), known);
                 }
