@@ -391,11 +391,13 @@ impl<'t> Walk<'t> {
     /// Notes the next branch, behind a node whose third branch is `sister`.
     fn come_to(&mut self, from: &Step, (edge, is_up): (u32, bool), sister: (&Genome, f64)) {
         let (next, reference) = (self.tree.node(edge), &self.space.reference);
-        // Marks are of the tree's own lists.
-        if from.behind.is_none() && !is_up && next.marks.exclude(self.query, reference) {
+        let length = self.tree.node(from.edge).length;
+        // Marks are of the tree's own lists. The point that the tip stems from has its score, since
+        // the branch before is of no length.
+        let is_scored = from.behind.is_none() && length == 0.0;
+        if is_scored && !is_up && next.marks.exclude(self.query, reference) {
             return;
         }
-        let length = self.tree.node(from.edge).length;
         let behind = from.behind.as_ref().and_then(|behind| {
             merge(self.space, (behind, length), sister, &mut self.builder);
             let made = self.builder.take();
