@@ -421,7 +421,7 @@ impl<'t> Walk<'t> {
         let mut found = self.found;
         found.retain(|candidate| candidate.score >= least);
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
-        // All branches of no length around a polytomy are one place.
+        // Many branches of no length are one place, that of a polytomy.
         let mut empty = 0;
         found.retain(|candidate| {
             let is_empty = self.tree.node(candidate.edge).length == 0.0;
@@ -441,7 +441,7 @@ const CLOSE: f64 = 3.0;
 const FOUND_MAX: usize = 256;
 /// Branches fitted after a walk, and among these of no length.
 const FITS_MAX: usize = 6;
-const EMPTY_MAX: u32 = 2;
+const EMPTY_MAX: u32 = 4;
 /// Rounds over the three lengths around a genome, and the gain below which they end.
 const FIT_ROUNDS: usize = 4;
 const FIT_GAIN: f64 = 0.001;
