@@ -342,6 +342,6 @@ const INPUT_LEAST: u64 = 192 << 20;
 /// Bytes of rows that are compared at once.
 const ROWS_BYTES: usize = 8 << 20;
 /// Memory of the nodes of a genome, without their lists.
-const NODE_BYTES: usize = 400;
+const NODE_BYTES: usize = 600;
 /// Clears the bit that small letters have.
 const CAPITAL: u8 = 0xDF;
