@@ -134,4 +134,11 @@ impl ReadAt for Image {
             Self::Remote(source) => source.will_read(range),
         }
     }
+
+    fn digest(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::File(file) => file.digest(),
+            Self::Remote(source) => source.digest(),
+        }
+    }
 }

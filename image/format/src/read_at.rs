@@ -30,6 +30,12 @@ pub trait ReadAt: Sync {
     fn will_read(&self, range: Range<u64>) {
         let _ = range;
     }
+
+    /// A digest by which all bytes are known again, where the source has one: equal digests stand
+    /// for equal bytes. `None` for sources that would have to read them.
+    fn digest(&self) -> Option<[u8; 32]> {
+        None
+    }
 }
 
 impl ReadAt for File {

@@ -5,6 +5,7 @@
 //! command that reads an image opens it here.
 
 use crate::HEAD_BYTES;
+use crate::store;
 use crate::trace::{TraceWriter, read_trace};
 use crate::{Location, Options, RemoteError, RemoteImage};
 use sidecore_block::device::{Device, DeviceConfig, DeviceError};
@@ -16,6 +17,7 @@ use sidecore_block::inner::metadata_end;
 use sidecore_block::secret::Secrets;
 use sidecore_block::trust::Trust;
 use sidecore_offload::{OffloadError, Pool, PoolConfig};
+use sidecore_store::{Domain, StoreError, Version};
 use std::fs::File;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
@@ -32,6 +34,8 @@ pub struct Access {
     pub sidx: Option<PathBuf>,
     /// Keys that open an encrypted image.
     pub secrets: Secrets,
+    /// File of the keys of an encrypted store's versions.
+    pub domain: Option<PathBuf>,
 }
 
 /// Resources of a device that reads an image.
@@ -108,6 +112,18 @@ pub enum AccessError {
         name: String,
         /// The cause.
         source: DeviceError,
+    },
+    /// A version of a store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A version of a store that was to be checked by what it does not carry.
+    #[error(
+        "{name} is a version of a store, which has no index, hash tree or lock of its own; leave \
+         out --sidx, --root-hash, --verify-key, --identity and --passphrase-file"
+    )]
+    Version {
+        /// The version's name.
+        name: String,
     },
     /// An index for an image that has one.
     #[error("{name} has an index of its own; leave out --sidx {}", sidx.display())]
@@ -242,6 +258,9 @@ impl Access {
             name: name(path),
             source,
         };
+        if let Some((place, version)) = store::parts(path) {
+            return self.open_version(path, Path::new(place), version);
+        }
         let mut remote = None;
         let (image, index) = match location(path) {
             Some(location) => {
@@ -294,6 +313,31 @@ impl Access {
             image,
             index,
             remote,
+        })
+    }
+
+    /// Opens a version of a store: a raw image, whose bytes the store checks.
+    fn open_version(
+        &self,
+        path: &Path,
+        place: &Path,
+        version: &str,
+    ) -> Result<Opened, AccessError> {
+        if self.sidx.is_some() || !self.trust.is_empty() || !self.secrets.is_empty() {
+            return Err(AccessError::Version { name: name(path) });
+        }
+        let domain = self.domain.as_deref().map(Domain::read).transpose()?;
+        let domain = Arc::new(domain.unwrap_or_else(Domain::shared));
+        let version = Version::open(&store::open(place)?, version, domain)?;
+        let image = Image::Remote(Arc::new(version));
+        let index = image.index(true).map_err(|source| AccessError::Format {
+            name: name(path),
+            source,
+        })?;
+        Ok(Opened {
+            image,
+            index,
+            remote: None,
         })
     }
 
@@ -372,15 +416,18 @@ pub fn open_bytes(path: &Path) -> Result<Image, AccessError> {
     }
 }
 
-/// True where `path` is a URL.
+/// True where `path` is a URL, or a version of a store: no file's path.
 #[must_use]
 pub fn is_remote(path: &Path) -> bool {
-    location(path).is_some()
+    store::parts(path).is_some() || location(path).is_some()
 }
 
 /// Name of an image for people and records.
 #[must_use]
 pub fn name(path: &Path) -> String {
+    if let Some((place, version)) = store::parts(path) {
+        return format!("store:{}#{version}", store::shown(Path::new(place)));
+    }
     match location(path) {
         Some(Ok(location)) => location.to_string(),
         // An invalid URL is refused with a message of its own, which leaves out the query.

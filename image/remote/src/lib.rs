@@ -7,6 +7,7 @@
 //! - [`RemoteImage`]: an opened image; a [`RemoteSource`] for `sidecore-block`.
 //! - [`Repository`]: one in a registry: its manifests, blobs, and artifacts that refer to them.
 //! - [`blob`]: ranges of one blob, whatever is in it.
+//! - [`store`]: stores of versions, in a folder or below a URL.
 //! - `tables`: its headers and tables, for parsers.
 //! - `fetch`: frames in flight: queues, threads, memory.
 //! - `disk`: disk cache of frames, shared by processes.
@@ -29,6 +30,7 @@ mod location;
 #[doc(hidden)]
 pub mod origin;
 mod retry;
+pub mod store;
 mod tables;
 mod trace;
 

@@ -136,6 +136,30 @@ impl Origin {
         })
     }
 
+    /// Requests go to another object, by the same client: one has threads of its own.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; a registry's image.
+    pub(crate) fn sibling(&self, location: &Location, retry: &Retry) -> Result<Self, Fault> {
+        let kind = match location {
+            Location::Http(url) => Kind::Http(parse(url)?),
+            Location::S3 { bucket, key } => {
+                let object = aws::Object::from_environment(&self.client, bucket, key)?;
+                Kind::S3(Box::new(object))
+            }
+            Location::Oci { .. } => {
+                return Err(Fault::Final("an image of a registry is one object".into()));
+            }
+        };
+        Ok(Self {
+            client: self.client.clone(),
+            kind,
+            resolved: Mutex::new(None),
+            may_leave: self.may_leave,
+            silence_max: retry.attempt_max,
+        })
+    }
+
     /// Requests go to a blob of a registry.
     fn of_blob(blob: oci::Blob, retry: &Retry) -> Self {
         Self {

@@ -1,0 +1,326 @@
+//! Integrity of a store, copies of versions to another store, and figures.
+//!
+//! Why here: walks over all names. Objects are named by their hash, so that damage is found, and
+//! copies are made, without any key.
+//! Must stay true: a copy is published only once all that it needs is there; damage ends no check.
+
+use crate::backend::{Id, MANIFESTS, PACKS};
+use crate::domain::Domain;
+use crate::gc::Lease;
+use crate::pack::{PACK_BYTES_MAX, PackIndex, Packed, lists};
+use crate::version::Version;
+use crate::{Store, StoreError};
+use sidecore_bare::width::{ToU64, ToUsize};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// A version, as a list shows it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Size of the image in bytes.
+    pub raw_bytes: u64,
+    /// Time of its publication, in seconds since 1970.
+    pub created_s: u64,
+    /// Number of the key of its domain that encrypts its manifest; 0 without encryption.
+    pub key: u32,
+    /// Packs that hold its chunks.
+    pub packs: u64,
+    /// Id of its manifest.
+    pub manifest: String,
+    /// The same for versions with the same contents, where the keys to look are here.
+    pub digest: Option<String>,
+    /// Id of the manifest that had its name before, where the keys to look are here.
+    pub parent: Option<String>,
+}
+
+/// Figures of a store.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Totals {
+    /// Number of versions.
+    pub versions: u64,
+    /// Sizes of their images in bytes, summed.
+    pub raw_bytes: u64,
+    /// Number of packs.
+    pub packs: u64,
+    /// Sizes of packs and manifests in bytes, summed.
+    pub stored_bytes: u64,
+    /// The part of it that garbage collections will free.
+    pub condemned_bytes: u64,
+    /// `raw_bytes` by `stored_bytes`; 0 for an empty store.
+    pub ratio: f64,
+    /// Average bytes of a chunk's contents.
+    pub chunk_bytes: u32,
+}
+
+/// Result of [`Store::check`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Checked {
+    /// Number of versions.
+    pub versions: u64,
+    /// Those whose list of chunks was checked, too: the keys to look are here.
+    pub opened: u64,
+    /// Packs that they need.
+    pub packs: u64,
+    /// Bytes of packs that were read.
+    pub read_bytes: u64,
+    /// All faults.
+    pub faults: Vec<String>,
+}
+
+/// Result of [`Store::copy_to`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Copied {
+    /// Versions that are in both stores now.
+    pub versions: u64,
+    /// Those that were there before.
+    pub unchanged: u64,
+    /// Packs and manifests that were written.
+    pub objects: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
+}
+
+impl Store {
+    /// All versions, sorted by name. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn versions(&self, domain: &Domain) -> Result<Vec<Listed>, StoreError> {
+        let mut listed = Vec::new();
+        for name in self.names()? {
+            // It may be removed meanwhile.
+            let Some(id) = self.reference(&name)? else {
+                continue;
+            };
+            let (head, _) = self.manifest_bytes(&id)?;
+            let opened = match head.tag == domain.tag() {
+                true => Some(self.manifest(&name, domain)?.1),
+                false => None,
+            };
+            let digest = opened.as_ref().map(|it| Id(it.digest).to_string());
+            let parent = opened.and_then(|it| it.parent);
+            listed.push(Listed {
+                name,
+                raw_bytes: head.size_bytes,
+                created_s: head.created_s,
+                key: head.key,
+                packs: head.packs.len().to_u64(),
+                manifest: id.to_string(),
+                digest,
+                parent: parent.map(|id| id.to_string()),
+            });
+        }
+        Ok(listed)
+    }
+
+    /// Figures of the store. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn totals(&self) -> Result<Totals, StoreError> {
+        let versions = self.versions(&Domain::shared())?;
+        let raw_bytes: u64 = versions.iter().map(|it| it.raw_bytes).sum();
+        let (mut stored_bytes, mut packs) = (0_u64, 0_u64);
+        for folder in [PACKS, MANIFESTS] {
+            for name in self.list(folder)? {
+                stored_bytes += self.size(&format!("{folder}/{name}"))?.unwrap_or(0);
+                packs += u64::from(folder == PACKS);
+            }
+        }
+        Ok(Totals {
+            versions: versions.len().to_u64(),
+            raw_bytes,
+            packs,
+            stored_bytes,
+            condemned_bytes: self.condemned_bytes()?,
+            ratio: match stored_bytes {
+                0 => 0.0,
+                stored => raw_bytes as f64 / stored as f64,
+            },
+            chunk_bytes: self.chunk_bytes(),
+        })
+    }
+
+    /// Checks all versions: references, manifests, the packs' indexes, and, of versions of `domain`,
+    /// that each chunk is listed where its manifest says. With `read_data`, all bytes of packs, and
+    /// the contents of those chunks. `progress` is called with the number of bytes of packs read.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where the names cannot be listed; damage is in the result.
+    pub fn check(
+        &self,
+        domain: &Arc<Domain>,
+        read_data: bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Checked, StoreError> {
+        let mut checked = Checked::default();
+        let mut indexes = HashMap::new();
+        let mut seen = HashSet::new();
+        for name in self.names()? {
+            checked.versions += 1;
+            let before = checked.faults.len();
+            let found = self.check_version(&name, &mut indexes, read_data, progress, &mut checked);
+            if let Err(error) = found {
+                checked.faults.push(format!("{name}: {error}"));
+            }
+            // With a pack damaged, every chunk in it would be another fault.
+            if checked.faults.len() > before {
+                continue;
+            }
+            match self.check_chunks(&name, domain, &indexes) {
+                // Another domain's: its keys are elsewhere.
+                Err(StoreError::Domain(_) | StoreError::NotEncrypted(_)) => {}
+                Err(error) => checked.faults.push(format!("{name}: {error}")),
+                Ok(version) => {
+                    checked.opened += 1;
+                    if read_data {
+                        let faults = version.read_all(&mut seen, &mut |_| {});
+                        let faults = faults.into_iter().map(|fault| format!("{name}: {fault}"));
+                        checked.faults.extend(faults);
+                    }
+                }
+            }
+        }
+        checked.packs = indexes.len().to_u64();
+        Ok(checked)
+    }
+
+    /// Checks a version's manifest, and those of its packs that are not in `indexes`.
+    fn check_version(
+        &self,
+        name: &str,
+        indexes: &mut HashMap<Id, Vec<Packed>>,
+        read_data: bool,
+        progress: &mut dyn FnMut(u64),
+        checked: &mut Checked,
+    ) -> Result<(), StoreError> {
+        // It may be removed meanwhile.
+        let Some(id) = self.reference(name)? else {
+            return Ok(());
+        };
+        let (head, _) = self.manifest_bytes(&id)?;
+        for pack in &head.packs {
+            if indexes.contains_key(pack) {
+                continue;
+            }
+            let index = PackIndex::read(&*self.backend, &pack.pack());
+            let read = index.and_then(|index| {
+                let read_bytes = match read_data {
+                    true => self.check_bytes(pack)?,
+                    false => 0,
+                };
+                Ok((index, read_bytes))
+            });
+            match read {
+                Ok((index, read_bytes)) if index.tag == head.tag => {
+                    checked.read_bytes += read_bytes;
+                    progress(checked.read_bytes);
+                    indexes.insert(*pack, index.chunks);
+                }
+                Ok(_) => {
+                    let fault = format!("{name}: `{}` belongs to another domain", pack.pack());
+                    checked.faults.push(fault);
+                }
+                Err(error) => checked.faults.push(format!("{name}: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a pack has the bytes of its name; returns their number.
+    fn check_bytes(&self, pack: &Id) -> Result<u64, StoreError> {
+        let key = pack.pack();
+        let bytes = self.get(&key, PACK_BYTES_MAX)?.unwrap_or_default();
+        match Id::of(&bytes) == *pack {
+            true => Ok(bytes.len().to_u64()),
+            false => Err(StoreError::damaged(
+                &key,
+                "its bytes are not those of its name",
+            )),
+        }
+    }
+
+    /// Opens a version, and makes sure that each chunk is listed by its pack.
+    fn check_chunks(
+        &self,
+        name: &str,
+        domain: &Arc<Domain>,
+        indexes: &HashMap<Id, Vec<Packed>>,
+    ) -> Result<Version, StoreError> {
+        let version = Version::open(self, name, Arc::clone(domain))?;
+        let manifest = version.manifest();
+        for entry in manifest.entries.iter().filter(|entry| !entry.is_hole()) {
+            let pack = manifest.head.packs[entry.pack.to_usize()];
+            let lengths = (entry.stored_bytes, entry.raw_bytes);
+            let index = indexes.get(&pack);
+            if !index.is_some_and(|chunks| lists(chunks, &entry.key, entry.at, lengths)) {
+                let what = format!("{} byte {}", pack.pack(), entry.at);
+                let reason = "another chunk is there than its manifest says";
+                return Err(StoreError::damaged(&what, reason));
+            }
+        }
+        Ok(version)
+    }
+
+    /// Copies versions to another store, with what it lacks of them; all versions unless `names`
+    /// are given. Keys are not needed. With `replace`, a name may stand for another version there.
+    /// `progress` is called with the number of bytes written. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`], [`StoreError::Damaged`] and others; versions that were copied before
+    /// stay.
+    pub fn copy_to(
+        &self,
+        to: &Self,
+        names: &[String],
+        replace: bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Copied, StoreError> {
+        let all = match names.is_empty() {
+            true => self.names()?,
+            false => names.to_vec(),
+        };
+        let mut lease = Lease::take(to)?;
+        let mut copied = Copied::default();
+        for name in all {
+            let id = self.reference(&name)?;
+            let id = id.ok_or_else(|| StoreError::Unknown(name.clone()))?;
+            let old = to.reference(&name)?;
+            copied.versions += 1;
+            if old == Some(id) {
+                copied.unchanged += 1;
+                continue;
+            }
+            if old.is_some() && !replace {
+                return Err(StoreError::Exists(name));
+            }
+            let (head, bytes) = self.manifest_bytes(&id)?;
+            for pack in &head.packs {
+                let key = pack.pack();
+                if lease.keep(&key)? {
+                    continue;
+                }
+                let found = self.get(&key, PACK_BYTES_MAX)?;
+                let found = found.filter(|bytes| Id::of(bytes) == *pack);
+                let reason = "it is not there, or its bytes are not those of its name";
+                let bytes = found.ok_or_else(|| StoreError::damaged(&key, reason))?;
+                to.put(&key, &bytes)?;
+                copied.objects += 1;
+                copied.copied_bytes += bytes.len().to_u64();
+                progress(copied.copied_bytes);
+                lease.renew()?;
+            }
+            let key = id.manifest();
+            if !lease.keep(&key)? {
+                to.put(&key, &bytes)?;
+                copied.objects += 1;
+                copied.copied_bytes += bytes.len().to_u64();
+            }
+            lease.publish(&name, old, id)?;
+        }
+        Ok(copied)
+    }
+}

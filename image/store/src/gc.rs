@@ -1,0 +1,369 @@
+//! Garbage collection: leases of writers, and the removal of what no name needs, in two phases.
+//!
+//! Why here: writers run for hours without the lock, and rely on packs that no name needs yet. A
+//! collector must not take one away from below them, whatever moment either dies at.
+//!
+//! How it works. `condemned` lists objects that no name needed, each with the list's generation at
+//! that time. Every change of the list, of names and of leases is made under the store's lock.
+//!
+//! 1. A writer takes a lease, which carries the generation that it has seen, and reads the list.
+//! 2. A writer that needs an object of the list takes it off the list first (it revives it), under
+//!    the lock, while its lease is there.
+//! 3. `condemn` puts objects that no name needs on the list, with the next generation.
+//! 4. `sweep` removes leases that have expired. Then it removes an object only if no name needs it,
+//!    it is on the list for long enough, and each live lease has seen its generation.
+//! 5. A writer publishes a name under the lock, and only while its lease is there.
+//!
+//! Must stay true: what a published name needs is never removed. Proof: take a writer that
+//! publishes, and an object that it uses. From the taking of its lease to the publication the lease
+//! was there, or it would not be at the publication: it is removed once, by a sweep, and never
+//! comes back. An object that was on the list when the lease was taken was revived by the writer.
+//! Any other one, and a revived one, can come onto the list later with a greater generation alone.
+//! A sweep in that time finds the lease, whose generation is less, and leaves the object. A sweep
+//! after that time finds the name. Expiry uses clocks, but only to give a writer up: one that was
+//! given up publishes nothing.
+//!
+//! A crash between two steps leaves a longer list, a lease that expires, or an object that no name
+//! needs: the next collection finds each of them.
+//! Source: K. Fraser, "Practical lock-freedom", 2004, section 5.2.3 (epochs); the two phases are
+//! those of distributed file systems with a grace period.
+
+use crate::backend::{Id, LEASES, MANIFESTS, PACKS};
+use crate::domain::random;
+use crate::{Store, StoreError, parse_json, reference_key};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// Result of a collection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Collected {
+    /// Objects that were put on the list of those to be removed.
+    pub condemned: u64,
+    /// Objects that stay on the list, for a later collection.
+    pub waiting: u64,
+    /// Objects that were removed.
+    pub removed: u64,
+    /// Their size in bytes.
+    pub removed_bytes: u64,
+    /// Writers that are at work.
+    pub leases: u64,
+}
+
+/// Objects that no name needed.
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct Condemned {
+    /// Number of the list's last extension.
+    generation: u64,
+    objects: Vec<Doomed>,
+}
+
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+struct Doomed {
+    key: String,
+    /// The time at which it was condemned, in milliseconds since 1970.
+    since_ms: u64,
+    generation: u64,
+}
+
+/// A lease as it is stored.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+struct Term {
+    expires_ms: u64,
+    /// Generation of the list that its writer has read.
+    generation: u64,
+}
+
+impl Condemned {
+    /// Reads the list; the lock is held.
+    fn read(store: &Store) -> Result<Self, StoreError> {
+        match store.get(CONDEMNED, CONDEMNED_BYTES_MAX)? {
+            Some(bytes) => parse_json(CONDEMNED, &bytes),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// Writes the list; the lock is held.
+    fn write(&self, store: &Store) -> Result<(), StoreError> {
+        store.put_json(CONDEMNED, self)
+    }
+}
+
+/// A writer's lease, which ends when this is dropped.
+pub(crate) struct Lease<'s> {
+    store: &'s Store,
+    key: String,
+    generation: u64,
+    renew_at_ms: u64,
+    /// Objects that were on the list.
+    doomed: HashSet<String>,
+}
+
+impl<'s> Lease<'s> {
+    /// Takes a lease.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Damaged`].
+    pub(crate) fn take(store: &'s Store) -> Result<Self, StoreError> {
+        let key = format!("{LEASES}/{}", Id(*random()?));
+        let _lock = store.lock()?;
+        let condemned = Condemned::read(store)?;
+        let doomed = condemned.objects.into_iter().map(|it| it.key).collect();
+        let mut lease = Self {
+            store,
+            key,
+            generation: condemned.generation,
+            renew_at_ms: 0,
+            doomed,
+        };
+        lease.write()?;
+        Ok(lease)
+    }
+
+    fn write(&mut self) -> Result<(), StoreError> {
+        let now_ms = self.store.now_ms();
+        self.renew_at_ms = now_ms.saturating_add(TERM_MS / 3);
+        let term = Term {
+            expires_ms: now_ms.saturating_add(TERM_MS),
+            generation: self.generation,
+        };
+        self.store.put_json(&self.key, &term)
+    }
+
+    /// Makes the lease longer where a part of it is over. To be called once in a few MiB of work.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseLost`].
+    pub(crate) fn renew(&mut self) -> Result<(), StoreError> {
+        if self.store.now_ms() < self.renew_at_ms {
+            return Ok(());
+        }
+        // Under the lock: a lease that a sweep has removed must not come back.
+        let _lock = self.store.lock()?;
+        self.check()?;
+        self.write()
+    }
+
+    /// Makes sure that the lease is there; the lock is held.
+    fn check(&self) -> Result<(), StoreError> {
+        match self.store.size(&self.key)? {
+            Some(_) => Ok(()),
+            None => Err(StoreError::LeaseLost),
+        }
+    }
+
+    /// Makes sure that an object, if it is there, stays until the lease ends. True if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseLost`], [`StoreError::Io`].
+    pub(crate) fn keep(&mut self, key: &str) -> Result<bool, StoreError> {
+        if self.doomed.contains(key) {
+            let _lock = self.store.lock()?;
+            self.check()?;
+            let mut condemned = Condemned::read(self.store)?;
+            let before = condemned.objects.len();
+            condemned.objects.retain(|it| it.key != key);
+            if condemned.objects.len() < before {
+                condemned.write(self.store)?;
+            }
+            self.doomed.remove(key);
+        }
+        Ok(self.store.size(key)?.is_some())
+    }
+
+    /// True if an object was on the list when the lease was taken, and was not revived.
+    pub(crate) fn is_doomed(&self, key: &str) -> bool {
+        self.doomed.contains(key)
+    }
+
+    /// Has a name stand for a manifest, if it stands for `old` now.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseLost`], [`StoreError::Changed`], [`StoreError::Io`].
+    pub(crate) fn publish(
+        &self,
+        name: &str,
+        old: Option<Id>,
+        manifest: Id,
+    ) -> Result<(), StoreError> {
+        let _lock = self.store.lock()?;
+        self.check()?;
+        if self.store.reference(name)? != old {
+            return Err(StoreError::Changed(name.to_owned()));
+        }
+        let text = format!("{manifest}\n");
+        self.store.put(&reference_key(name), text.as_bytes())
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        // Without it, removed objects wait until the lease expires: no harm.
+        if let Err(error) = self.store.remove_object(&self.key) {
+            tracing::info!("a lease is left: {error}");
+        }
+    }
+}
+
+impl Store {
+    /// First phase: lists objects that no name needs. Returns their number. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]: a name's manifest cannot be read; then nothing is listed, since what
+    /// it needs is not known.
+    pub fn condemn(&self) -> Result<u64, StoreError> {
+        let _lock = self.lock()?;
+        let needed = self.needed()?;
+        let mut condemned = Condemned::read(self)?;
+        let before = condemned.objects.len();
+        condemned.objects.retain(|it| !needed.contains(&it.key));
+        let is_shorter = condemned.objects.len() < before;
+        let listed: HashSet<&str> = condemned.objects.iter().map(|it| &*it.key).collect();
+        let generation = condemned.generation.checked_add(1);
+        let generation = generation
+            .ok_or_else(|| StoreError::damaged(CONDEMNED, "its generations are used up"))?;
+        let since_ms = self.now_ms();
+        let mut new = Vec::new();
+        for folder in [MANIFESTS, PACKS] {
+            for name in self.list(folder)? {
+                let key = format!("{folder}/{name}");
+                // A file of another kind is not ours to remove.
+                let is_object = Id::parse(&name).is_some();
+                if is_object && !needed.contains(&key) && !listed.contains(&*key) {
+                    new.push(Doomed {
+                        key,
+                        since_ms,
+                        generation,
+                    });
+                }
+            }
+        }
+        let count = new.len();
+        if count > 0 {
+            condemned.generation = generation;
+        }
+        condemned.objects.extend(new);
+        if count > 0 || is_shorter {
+            condemned.write(self)?;
+        }
+        Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    /// Second phase: removes objects that were listed at least `grace` ago, that no name needs, and
+    /// that no writer at work may rely on. The time is for readers of versions that were removed;
+    /// writers need none. Blocks.
+    ///
+    /// # Errors
+    /// As [`Store::condemn`].
+    pub fn sweep(&self, grace: Duration) -> Result<Collected, StoreError> {
+        let _lock = self.lock()?;
+        let (leases, seen) = self.end_leases()?;
+        let needed = self.needed()?;
+        let mut condemned = Condemned::read(self)?;
+        let before = condemned.objects.len();
+        condemned.objects.retain(|it| !needed.contains(&it.key));
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let now_ms = self.now_ms();
+        let mut collected = Collected {
+            leases,
+            ..Collected::default()
+        };
+        let mut waiting = Vec::new();
+        for doomed in std::mem::take(&mut condemned.objects) {
+            let age_ms = now_ms.saturating_sub(doomed.since_ms);
+            if age_ms < grace_ms || doomed.generation > seen {
+                waiting.push(doomed);
+                continue;
+            }
+            // A damaged list must not lead to other files.
+            if !is_removable(&doomed.key) {
+                return Err(StoreError::damaged(CONDEMNED, "it lists what is no object"));
+            }
+            collected.removed_bytes += self.size(&doomed.key)?.unwrap_or(0);
+            self.remove_object(&doomed.key)?;
+            collected.removed += 1;
+        }
+        collected.waiting = u64::try_from(waiting.len()).unwrap_or(u64::MAX);
+        if waiting.len() < before {
+            condemned.objects = waiting;
+            condemned.write(self)?;
+        }
+        let age = UNFINISHED_AGE_MIN.max(grace);
+        let cleaned = self.backend.clean(age);
+        cleaned.map_err(|source| StoreError::io("clean", "packs", &*self.backend, source))?;
+        Ok(collected)
+    }
+
+    /// Both phases: what this call lists is removed by a later one, or at once with a `grace` of
+    /// zero and no writer at work. Blocks.
+    ///
+    /// # Errors
+    /// As [`Store::condemn`].
+    pub fn collect(&self, grace: Duration) -> Result<Collected, StoreError> {
+        let condemned = self.condemn()?;
+        let swept = self.sweep(grace)?;
+        Ok(Collected { condemned, ..swept })
+    }
+
+    /// Sizes in bytes of the objects on the list, summed.
+    pub(crate) fn condemned_bytes(&self) -> Result<u64, StoreError> {
+        let mut bytes = 0;
+        for doomed in Condemned::read(self)?.objects {
+            bytes += self.size(&doomed.key)?.unwrap_or(0);
+        }
+        Ok(bytes)
+    }
+
+    /// Removes leases that have expired. Returns the number of the others, and the least generation
+    /// that one of them has seen. The lock is held.
+    fn end_leases(&self) -> Result<(u64, u64), StoreError> {
+        let (mut live, mut seen) = (0, u64::MAX);
+        for name in self.list(LEASES)? {
+            let key = format!("{LEASES}/{name}");
+            // Writers remove their own without the lock.
+            let Some(bytes) = self.get(&key, TERM_BYTES_MAX)? else {
+                continue;
+            };
+            let term: Term = parse_json(&key, &bytes)?;
+            if term.expires_ms < self.now_ms() {
+                self.remove_object(&key)?;
+                continue;
+            }
+            live += 1;
+            seen = seen.min(term.generation);
+        }
+        Ok((live, seen))
+    }
+
+    /// Keys of all objects that names need. The lock is held.
+    fn needed(&self) -> Result<HashSet<String>, StoreError> {
+        let mut needed = HashSet::new();
+        for name in self.names()? {
+            let Some(id) = self.reference(&name)? else {
+                continue;
+            };
+            if !needed.insert(id.manifest()) {
+                continue;
+            }
+            let (head, _) = self.manifest_bytes(&id)?;
+            needed.extend(head.packs.iter().map(Id::pack));
+        }
+        Ok(needed)
+    }
+}
+
+/// True for the key of a pack or of a manifest.
+fn is_removable(key: &str) -> bool {
+    let name = key.split_once('/');
+    name.is_some_and(|(folder, name)| {
+        [PACKS, MANIFESTS].contains(&folder) && Id::parse(name).is_some()
+    })
+}
+
+const CONDEMNED: &str = "condemned";
+/// Some half a million objects.
+const CONDEMNED_BYTES_MAX: u64 = 64 << 20;
+const TERM_BYTES_MAX: u64 = 4096;
+/// A writer that says nothing for this long is given up.
+const TERM_MS: u64 = 15 * 60 * 1000;
+/// A writer that lives has renamed its file before.
+const UNFINISHED_AGE_MIN: Duration = Duration::from_secs(3600);

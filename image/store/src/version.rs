@@ -1,0 +1,286 @@
+//! A published version, read at any offset.
+//!
+//! Why here: a version is a raw image whose bytes come from chunks, so it is a source of
+//! `sidecore-block`'s device: whatever reads an image (mounts, exports, `unpack`) reads a version.
+//! Must stay true: every chunk is compared with its key before a byte of it is delivered. Memory is
+//! bounded by the manifest and [`RECENT_CHUNKS`].
+//! Called from: any thread; blocks on the store. Chunks of one read are fetched side by side.
+
+use crate::backend::{Backend, Id};
+use crate::domain::Domain;
+use crate::manifest::{Entry, Manifest};
+use crate::pack::{Decoder, in_parts};
+use crate::{Store, StoreError};
+use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_block::format::{Frame, ReadAt};
+use sidecore_block::image::{RemoteSource, Stored, Traffic};
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A version of an image in a store.
+pub struct Version {
+    backend: Arc<dyn Backend>,
+    domain: Arc<Domain>,
+    manifest: Manifest,
+    /// Contents of the chunks that were read last, by the number of their entry.
+    recent: Mutex<VecDeque<(usize, Arc<[u8]>)>>,
+    fetched_bytes: AtomicU64,
+}
+
+impl Version {
+    /// Opens a version. Of a store that is only read, nothing else is needed than its references,
+    /// manifests and packs. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`], [`StoreError::Domain`], [`StoreError::Damaged`] and others.
+    pub fn open(store: &Store, name: &str, domain: Arc<Domain>) -> Result<Self, StoreError> {
+        let (_, manifest) = store.manifest(name, &domain)?;
+        Ok(Self {
+            backend: Arc::clone(&store.backend),
+            domain,
+            manifest,
+            recent: Mutex::default(),
+            fetched_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Size of the image in bytes.
+    #[must_use]
+    pub fn raw_bytes(&self) -> u64 {
+        self.manifest.head.size_bytes
+    }
+
+    /// A reader of all bytes in their order.
+    #[must_use]
+    pub fn reader(self: &Arc<Self>) -> VersionReader {
+        VersionReader {
+            version: Arc::clone(self),
+            at: 0,
+        }
+    }
+
+    /// Reads and checks every chunk whose place is not in `seen`, to which it is added. Returns a
+    /// description of each fault. `progress` is called with the number of bytes done.
+    pub(crate) fn read_all(
+        &self,
+        seen: &mut HashSet<(Id, u32)>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Vec<String> {
+        let mut decoder = Decoder::new(&self.domain);
+        let mut faults = Vec::new();
+        for (number, entry) in self.manifest.entries.iter().enumerate() {
+            let pack = self.manifest.head.packs.get(entry.pack.to_usize());
+            if let Some(pack) = pack
+                && seen.insert((*pack, entry.at))
+                && let Err(error) = self.load(&mut decoder, number)
+            {
+                faults.push(error.to_string());
+            }
+            progress(entry.end());
+        }
+        faults
+    }
+
+    /// Its manifest.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The contents of the chunk of an entry, from the store.
+    fn load(&self, decoder: &mut Decoder<'_>, number: usize) -> Result<Arc<[u8]>, StoreError> {
+        let entry = &self.manifest.entries[number];
+        let key = self.manifest.head.packs[entry.pack.to_usize()].pack();
+        let start = u64::from(entry.at);
+        let range = start..start + u64::from(entry.stored_bytes);
+        let stored = self.backend.read(&key, range.clone());
+        let stored =
+            stored.map_err(|source| StoreError::io("read", &key, &*self.backend, source))?;
+        // Relaxed: a counter.
+        self.fetched_bytes
+            .fetch_add(stored.len().to_u64(), Ordering::Relaxed);
+        let raw = decoder.decode(&entry.key, stored, entry.raw_bytes);
+        let raw = raw.map_err(|reason| {
+            let what = format!("{key} bytes {} to {}", range.start, range.end);
+            StoreError::damaged(&what, reason)
+        })?;
+        Ok(raw.into())
+    }
+
+    /// The contents of a chunk, if it was read a short time ago.
+    fn recent(&self, number: usize) -> Option<Arc<[u8]>> {
+        let recent = self.recent.lock();
+        let found = recent.iter().find(|(other, _)| *other == number);
+        found.map(|(_, raw)| Arc::clone(raw))
+    }
+
+    fn remember(&self, number: usize, raw: &Arc<[u8]>) {
+        let mut recent = self.recent.lock();
+        if recent.iter().any(|(other, _)| *other == number) {
+            return;
+        }
+        if recent.len() >= RECENT_CHUNKS {
+            recent.pop_front();
+        }
+        recent.push_back((number, Arc::clone(raw)));
+    }
+
+    /// Loads those of the entries that are no zeros and were not read a short time ago, side by
+    /// side. Their contents, by number.
+    fn load_all(&self, numbers: &BTreeSet<usize>) -> Result<Vec<(usize, Arc<[u8]>)>, StoreError> {
+        let mut loaded = Vec::with_capacity(numbers.len());
+        let mut missing = Vec::new();
+        for &number in numbers {
+            match self.recent(number) {
+                Some(raw) => loaded.push((number, raw)),
+                None => missing.push(number),
+            }
+        }
+        let fetched = in_parts(&missing, THREADS, |part| {
+            let mut decoder = Decoder::new(&self.domain);
+            let mut contents = Vec::with_capacity(part.len());
+            for &number in part {
+                contents.push((number, self.load(&mut decoder, number)?));
+            }
+            Ok(contents)
+        })?;
+        for (number, raw) in &fetched {
+            self.remember(*number, raw);
+        }
+        loaded.extend(fetched);
+        loaded.sort_unstable_by_key(|(number, _)| *number);
+        Ok(loaded)
+    }
+
+    /// Numbers of the entries that hold the bytes of a range.
+    fn entries_of(&self, offset: u64, len: u64) -> impl Iterator<Item = (usize, &Entry)> {
+        let first = self.manifest.entry_at(offset);
+        let rest = self.manifest.entries.iter().enumerate().skip(first);
+        rest.take_while(move |(_, entry)| len > 0 && entry.start < offset + len)
+    }
+
+    /// Fills `buf` from chunks that were loaded; those that are not there are loaded one by one.
+    fn copy(
+        &self,
+        buf: &mut [u8],
+        offset: u64,
+        loaded: &[(usize, Arc<[u8]>)],
+    ) -> Result<(), StoreError> {
+        let end = offset + buf.len().to_u64();
+        for (number, entry) in self.entries_of(offset, buf.len().to_u64()) {
+            let from = offset.max(entry.start);
+            let to = end.min(entry.end());
+            let part = &mut buf[(from - offset).to_usize()..(to - offset).to_usize()];
+            if entry.is_hole() {
+                part.fill(0);
+                continue;
+            }
+            let raw = match loaded.binary_search_by_key(&number, |(number, _)| *number) {
+                Ok(found) => Arc::clone(&loaded[found].1),
+                Err(_) => self.load(&mut Decoder::new(&self.domain), number)?,
+            };
+            let inside = (from - entry.start).to_usize()..(to - entry.start).to_usize();
+            part.copy_from_slice(&raw[inside]);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a range lies inside the image.
+    fn check(&self, offset: u64, len: usize) -> io::Result<()> {
+        match offset.checked_add(len.to_u64()) {
+            Some(end) if end <= self.raw_bytes() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl ReadAt for Version {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.raw_bytes())
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.check(offset, buf.len())?;
+        // In steps, so that the chunks of a long read are not all held at once.
+        for (step, part) in buf.chunks_mut(STEP_BYTES).enumerate() {
+            let at = offset + (step * STEP_BYTES).to_u64();
+            let entries = self.entries_of(at, part.len().to_u64());
+            let stored = entries.filter(|(_, entry)| !entry.is_hole());
+            let numbers: BTreeSet<usize> = stored.map(|(number, _)| number).collect();
+            let loaded = self.load_all(&numbers).map_err(io::Error::other)?;
+            self.copy(part, at, &loaded).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn digest(&self) -> Option<[u8; 32]> {
+        Some(self.manifest.digest)
+    }
+}
+
+impl RemoteSource for Version {
+    fn fetch(
+        &self,
+        wanted: &[Frame],
+        _: &mut dyn Iterator<Item = Frame>,
+    ) -> io::Result<Vec<Stored>> {
+        let mut numbers = BTreeSet::new();
+        for frame in wanted {
+            self.check(frame.offset, frame.stored_bytes.to_usize())?;
+            let entries = self.entries_of(frame.offset, frame.stored_bytes.into());
+            let stored = entries.filter(|(_, entry)| !entry.is_hole());
+            numbers.extend(stored.map(|(number, _)| number));
+        }
+        let loaded = self.load_all(&numbers).map_err(io::Error::other)?;
+        let frames = wanted.iter().map(|frame| -> io::Result<Stored> {
+            let mut bytes = vec![0; frame.stored_bytes.to_usize()];
+            let copied = self.copy(&mut bytes, frame.offset, &loaded);
+            copied.map_err(io::Error::other)?;
+            Ok(bytes.into())
+        });
+        frames.collect()
+    }
+
+    fn window_bytes(&self) -> u64 {
+        WINDOW_BYTES
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic {
+            // Relaxed: a counter.
+            fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
+            retries: 0,
+        }
+    }
+
+    fn version(&self) -> Option<String> {
+        Some(Id(self.manifest.digest).to_string())
+    }
+}
+
+/// Reads a version from its first byte to its last.
+pub struct VersionReader {
+    version: Arc<Version>,
+    at: u64,
+}
+
+impl Read for VersionReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.version.raw_bytes() - self.at;
+        let take = left.min(buf.len().to_u64()).to_usize();
+        self.version.read_exact_at(&mut buf[..take], self.at)?;
+        self.at += take.to_u64();
+        Ok(take)
+    }
+}
+
+/// Chunks that are kept: a reader of small pieces reads each chunk once.
+const RECENT_CHUNKS: usize = 32;
+/// Chunks that are fetched side by side for one read.
+const THREADS: usize = 8;
+/// Bytes of one step of a long read.
+const STEP_BYTES: usize = 4 << 20;
+/// Nothing is fetched ahead of a reader: the device reads ahead by itself.
+const WINDOW_BYTES: u64 = 2 << 20;
