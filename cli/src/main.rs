@@ -52,6 +52,9 @@ enum Command {
     /// Compressed images: pack, mount, attach, serve, measure.
     #[command(subcommand)]
     Block(block::Command),
+    /// Versions of many images that share what is equal: add, list, get, check, copy, collect.
+    #[command(subcommand)]
+    Store(block::StoreCommand),
     /// containerd's remote snapshotter: containers start before their images are here.
     Snapshotter(snapshotter::Args),
     /// Phylogenies by maximum likelihood: search, evaluate, simulate, compare, measure.
@@ -105,7 +108,7 @@ pub(crate) use run_each;
 
 impl Command {
     fn run(self) -> anyhow::Result<Outcome> {
-        run_each!(self; Block Cell Daemon Snapshotter Top Offload Tlb Net Rdma Phylo Spe Doctor
+        run_each!(self; Block Store Cell Daemon Snapshotter Top Offload Tlb Net Rdma Phylo Spe Doctor
             Trace Man Completions Papers Tour Ui)
     }
 }

@@ -127,8 +127,8 @@ impl WholeArgs {
 /// The image, and the resources for reading it.
 #[derive(clap::Args, Clone)]
 pub(crate) struct OpenArgs {
-    /// The image: a file, or the URL of one (http://, https://, s3://BUCKET/KEY,
-    /// oci://REGISTRY/REPOSITORY:TAG)
+    /// The image: a file, the URL of one (http://, https://, s3://BUCKET/KEY,
+    /// oci://REGISTRY/REPOSITORY:TAG), or a version of a store (store:STORE#NAME)
     pub(crate) image: PathBuf,
     #[command(flatten)]
     pub(crate) engines: Engines,
@@ -166,6 +166,11 @@ impl OpenArgs {
     /// Opens the image, and starts the engines that decompress it.
     pub(crate) fn device(&self) -> Result<Arc<Device>> {
         self.device_of(&self.image, self.memory)
+    }
+
+    /// The file of keys for versions of an encrypted store.
+    pub(super) fn domain(&self) -> Option<&Path> {
+        self.access.domain.as_deref()
     }
 
     /// As [`Self::device`], of another image and with another bound of the memory.
@@ -352,23 +357,23 @@ pub(crate) struct AccessArgs {
     /// File whose first line is the passphrase of an encrypted image
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
+    /// File of the keys of an encrypted store, as `sidecore store domain` makes it
+    #[arg(long, value_name = "FILE")]
+    domain: Option<PathBuf>,
 }
 
 impl AccessArgs {
     /// Makes relative paths absolute, for a server that changes its directory.
     fn make_absolute(&mut self) -> Result<()> {
-        let files = [&mut self.cache, &mut self.sidx, &mut self.passphrase_file];
+        let secrets = [&mut self.passphrase_file, &mut self.domain];
+        let files = [&mut self.cache, &mut self.sidx].into_iter().chain(secrets);
         let lists = self.verify_key.iter_mut().chain(&mut self.identity);
-        files
-            .into_iter()
-            .flatten()
-            .chain(lists)
-            .try_for_each(make_absolute)
+        files.flatten().chain(lists).try_for_each(make_absolute)
     }
 
     /// True where keys that open an encrypted image are named.
     fn has_secrets(&self) -> bool {
-        !self.identity.is_empty() || self.passphrase_file.is_some()
+        !self.identity.is_empty() || self.passphrase_file.is_some() || self.domain.is_some()
     }
 
     /// The same, its files of keys read.
@@ -376,6 +381,7 @@ impl AccessArgs {
         let mut access = Access {
             cache: self.cache.clone().map(|folder| (folder, self.cache_size)),
             sidx: self.sidx.clone(),
+            domain: self.domain.clone(),
             ..Access::default()
         };
         if let Some(digits) = &self.root_hash {

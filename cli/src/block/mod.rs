@@ -9,10 +9,13 @@ mod mount;
 mod overlays;
 mod pack;
 mod serve;
+mod store;
+mod umount;
 mod unpack;
 
 pub(crate) use common::make_absolute;
 pub(crate) use mount::helper::as_helper as as_mount_helper;
+pub(crate) use store::Command as StoreCommand;
 
 #[cfg(feature = "bench")]
 use crate::bench::BlockArgs as BenchArgs;

@@ -243,8 +243,21 @@ impl Access {
         })
     }
 
-    /// Opens an image without its key.
+    /// Opens an image without its key, or a version of a store.
     fn open_locked(
+        &self,
+        path: &Path,
+        raw: bool,
+        memory_bytes: u64,
+        beyond_bytes: u64,
+    ) -> Result<Opened, AccessError> {
+        match store::parts(path) {
+            Some((place, version)) => self.open_version(path, Path::new(place), version),
+            None => self.open_image(path, raw, memory_bytes, beyond_bytes),
+        }
+    }
+
+    fn open_image(
         &self,
         path: &Path,
         raw: bool,
@@ -258,9 +271,6 @@ impl Access {
             name: name(path),
             source,
         };
-        if let Some((place, version)) = store::parts(path) {
-            return self.open_version(path, Path::new(place), version);
-        }
         let mut remote = None;
         let (image, index) = match location(path) {
             Some(location) => {
