@@ -108,8 +108,8 @@ pub(crate) use run_each;
 
 impl Command {
     fn run(self) -> anyhow::Result<Outcome> {
-        run_each!(self; Block Store Cell Daemon Snapshotter Top Offload Tlb Net Rdma Phylo Spe Doctor
-            Trace Man Completions Papers Tour Ui)
+        run_each!(self; Block Store Cell Daemon Snapshotter Top Offload Tlb Net Rdma Phylo Spe
+            Doctor Trace Man Completions Papers Tour Ui)
     }
 }
 

@@ -258,8 +258,8 @@ pub(crate) const REFS: &str = "refs";
 pub(crate) const LEASES: &str = "leases";
 /// Begin of the names of files that are being written (`Folder::unused_name`).
 const UNFINISHED: &str = ".sidecore-";
-/// As mkdir(2) and open(2) give them, less the umask.
-const FOLDER_MODE: u32 = 0o777;
-const FILE_MODE: u32 = 0o666;
+/// Others may read, less the umask, and never write.
+const FOLDER_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o644;
 /// Steps under the lock read references and write small objects: seconds at most.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(60);

@@ -143,8 +143,8 @@ impl Store {
         })
     }
 
-    /// Checks all versions: references, manifests, the packs' indexes, and, of versions of `domain`,
-    /// that each chunk is listed where its manifest says. With `read_data`, all bytes of packs, and
+    /// Checks all versions: references, manifests, the packs' indexes, and, of versions of
+    /// `domain`, that each chunk is listed where its manifest says. With `read_data`, all bytes of packs, and
     /// the contents of those chunks. `progress` is called with the number of bytes of packs read.
     /// Blocks.
     ///

@@ -161,7 +161,7 @@ impl Domain {
         let cipher = cipher(&derived(CHUNKS_CONTEXT, key))?;
         let sealed = cipher.seal_in_place_append_tag(nonce_of(nonce), Aad::empty(), &mut text);
         sealed.map_err(|_| StoreError::Cipher)?;
-        Ok([&nonce, &*text].concat())
+        Ok([&nonce[..], &text].concat())
     }
 
     /// The compressed bytes of a chunk; `None` for bytes that were not encrypted with its key.

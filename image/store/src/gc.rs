@@ -208,8 +208,8 @@ impl Store {
     /// First phase: lists objects that no name needs. Returns their number. Blocks.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`]: a name's manifest cannot be read; then nothing is listed, since what
-    /// it needs is not known.
+    /// [`StoreError::Damaged`]: a name's manifest cannot be read; then nothing is listed, since
+    /// what it needs is not known.
     pub fn condemn(&self) -> Result<u64, StoreError> {
         let _lock = self.lock()?;
         let needed = self.needed()?;

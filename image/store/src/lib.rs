@@ -274,7 +274,7 @@ impl Store {
             return Ok(None);
         };
         let text = String::from_utf8(bytes).unwrap_or_default();
-        let id = Id::parse(text.trim_end());
+        let id = text.strip_suffix('\n').and_then(Id::parse);
         id.map(Some)
             .ok_or_else(|| StoreError::damaged(&key, "it is not the id of a manifest"))
     }

@@ -3,8 +3,8 @@
 //! Why here: a version is opened with its manifest alone. The head is never encrypted, and names
 //! the packs that are used, so that garbage collection and copies need no keys. The body has the
 //! keys of the chunks and is encrypted in a domain; the head is authenticated with it.
-//! Must stay true: any bytes are taken without a panic; memory is bounded by the object's length and
-//! [`PAYLOAD_BYTES_MAX`]. Entries that were returned fill the image without a gap. Map:
+//! Must stay true: any bytes are taken without a panic; memory is bounded by the object's length
+//! and [`PAYLOAD_BYTES_MAX`]. Entries that were returned fill the image without a gap. Map:
 //! `docs/store.md`.
 //! Pure.
 

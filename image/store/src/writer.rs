@@ -314,8 +314,8 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
-    /// Gives an image that this session has stored its name, at once. With `replace`, the name may stand for another
-    /// version, which becomes the parent. Blocks.
+    /// Gives an image that this session has stored its name, at once. With `replace`, the name may
+    /// stand for another version, which becomes the parent. Blocks.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::Changed`], [`StoreError::LeaseLost`] and others; the
