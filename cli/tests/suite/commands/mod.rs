@@ -45,6 +45,19 @@ const RUNS: &[(&str, &str)] = &[
         "made-tree.img -C extracted --overwrite --json",
     ),
     ("block bench", "--quick --only lzo,stages --rounds 1 --json"),
+    ("store init", "made.store --chunk 4KiB --json"),
+    ("store domain", "made.keys --json"),
+    (
+        "store add",
+        "made.store made.img --name disk:1 --level 1 --engines 1 --json",
+    ),
+    ("store list", "made.store --json"),
+    ("store get", "made.store disk:1 -o got.bin --json"),
+    ("store check", "made.store --read-data --json"),
+    ("store copy", "made.store copied.store --json"),
+    ("store stat", "copied.store --json"),
+    ("store remove", "copied.store disk:1 --json"),
+    ("store gc", "copied.store --lease 1ms --json"),
     ("cell table1", "--machine cell.toml --svg table1.svg --json"),
     ("cell table2", "--machine cell.toml --svg table2.svg --json"),
     (
@@ -215,6 +228,50 @@ fn images() {
     run_group("block");
     let raw = std::fs::read(inputs::folder().join("raw.bin")).unwrap();
     assert!(raw == std::fs::read(inputs::folder().join("unpacked.bin")).unwrap());
+}
+
+#[test]
+fn stores() {
+    run_group("store");
+    let read = |name: &str| std::fs::read(inputs::folder().join(name)).unwrap();
+    assert!(read("got.bin") == read("raw.bin"));
+    // A version is an image for the other commands, in a domain with its keys.
+    let ok = |words: &str| {
+        let output = sidecore(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{words}: {said}");
+    };
+    ok("store add made.store store:made.store#disk:1 --name disk:2 --engines 1");
+    ok("block export store:made.store#disk:2 -o again.bin --engines 1");
+    ok("store get made.store disk:2 --image -o again.img --engines 1");
+    ok("block unpack again.img -o unpacked-again.bin");
+    assert!(read("again.bin") == read("raw.bin"));
+    assert!(read("unpacked-again.bin") == read("raw.bin"));
+    ok("store init locked.store");
+    ok("store domain locked.keys");
+    ok("store add locked.store raw.bin --name a --domain locked.keys --engines 1");
+    ok("store domain locked.keys --rotate");
+    ok("store check locked.store --read-data --domain locked.keys");
+    ok("block verify store:locked.store#a --domain locked.keys --engines 1");
+    ok("block clone store:locked.store#a locked.ovl --domain locked.keys");
+    let refused = sidecore("block info store:locked.store#a");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("--domain"), "{said}");
+    // Damage is found, and ends with 1.
+    let pack = inputs::folder()
+        .join("locked.store/packs")
+        .read_dir()
+        .unwrap();
+    let pack = pack.map(|entry| entry.unwrap().path()).next().unwrap();
+    let mut bytes = std::fs::read(&pack).unwrap();
+    bytes[1000] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+    let checked = sidecore("store check locked.store --read-data");
+    assert_eq!(checked.status.code(), Some(1));
+    let unreadable = sidecore("store get locked.store a -o x.bin --domain locked.keys");
+    assert_eq!(unreadable.status.code(), Some(2));
+    assert!(!inputs::folder().join("x.bin").exists());
 }
 
 #[test]
