@@ -14,7 +14,10 @@ use sidecore_block::image::Image;
 use sidecore_block::pack::{FRAME_BYTES, Limits, Options, Source, Thin, Work, pack, unpack_image};
 use sidecore_block::source::BlockSource;
 use sidecore_remote::store::open;
-use sidecore_store::{Checked, Domain, FolderBackend, Listed, Session, Store, StoreError, Version};
+use sidecore_store::{
+    Checked, Collected, Copied, Domain, FolderBackend, Listed, Session, Store, StoreError, Totals,
+    Version,
+};
 use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::{Table, Text, quantity};
@@ -373,7 +376,7 @@ impl CopyArgs {
         let copied = watched(None, "copying", |on_bytes| {
             from.copy_to(&to, &self.name, self.replace, on_bytes)
         })?;
-        output::report(self.json, &copied, |copied| {
+        output::report(self.json, &copied, |copied: &Copied| {
             let (versions, unchanged) = (copied.versions, copied.unchanged);
             let (objects, written) = (copied.objects, bytes(copied.copied_bytes));
             let same = format!("{versions} versions, {unchanged} of them were there");
@@ -394,7 +397,7 @@ pub(crate) struct StatArgs {
 impl StatArgs {
     fn run(self) -> Result<Outcome> {
         let totals = open(&self.store)?.totals()?;
-        output::report(self.json, &totals, |totals| {
+        output::report(self.json, &totals, |totals: &Totals| {
             let mut text = Text::new();
             text.fact("versions", totals.versions.to_string());
             text.fact("contents", bytes(totals.raw_bytes));
@@ -458,7 +461,7 @@ pub(crate) struct GcArgs {
 impl GcArgs {
     fn run(self) -> Result<Outcome> {
         let collected = open(&self.store)?.collect(self.lease)?;
-        output::report(self.json, &collected, |collected| {
+        output::report(self.json, &collected, |collected: &Collected| {
             let (removed, freed) = (collected.removed, bytes(collected.removed_bytes));
             let (waiting, leases) = (collected.waiting, collected.leases);
             let gone = format!("{removed} objects with {freed} removed");

@@ -7,7 +7,6 @@
 //! of names that this crate has checked; no link is followed below a store's folder.
 //! Called from: any thread; blocks on the disk or the network.
 
-use rustix::fs::OFlags;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::folder::{Folder, FolderError};
 use std::ffi::{OsStr, OsString};

@@ -3,8 +3,8 @@
 //! Why here: writers run for hours without the lock, and rely on packs that no name needs yet. A
 //! collector must not take one away from below them, whatever moment either dies at.
 //!
-//! How it works. `condemned` lists objects that no name needed, each with the list's generation at
-//! that time. Every change of the list, of names and of leases is made under the store's lock.
+//! The protocol: `condemned` lists objects that no name needed, each with the list's generation at
+//! that time. Changes of the list and of names, and renewals of leases, are made under the lock.
 //!
 //! 1. A writer takes a lease, which carries the generation that it has seen, and reads the list.
 //! 2. A writer that needs an object of the list takes it off the list first (it revives it), under
@@ -217,26 +217,18 @@ impl Store {
         let before = condemned.objects.len();
         condemned.objects.retain(|it| !needed.contains(&it.key));
         let is_shorter = condemned.objects.len() < before;
-        let listed: HashSet<&str> = condemned.objects.iter().map(|it| &*it.key).collect();
         let generation = condemned.generation.checked_add(1);
         let generation = generation
             .ok_or_else(|| StoreError::damaged(CONDEMNED, "its generations are used up"))?;
         let since_ms = self.now_ms();
-        let mut new = Vec::new();
-        for folder in [MANIFESTS, PACKS] {
-            for name in self.list(folder)? {
-                let key = format!("{folder}/{name}");
-                // A file of another kind is not ours to remove.
-                let is_object = Id::parse(&name).is_some();
-                if is_object && !needed.contains(&key) && !listed.contains(&*key) {
-                    new.push(Doomed {
-                        key,
-                        since_ms,
-                        generation,
-                    });
-                }
-            }
-        }
+        let new = self.unlisted(&needed, &condemned)?;
+        let new: Vec<Doomed> = (new.into_iter())
+            .map(|key| Doomed {
+                key,
+                since_ms,
+                generation,
+            })
+            .collect();
         let count = new.len();
         if count > 0 {
             condemned.generation = generation;
@@ -246,6 +238,27 @@ impl Store {
             condemned.write(self)?;
         }
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    /// Keys of objects that no name needs, and that are not on the list.
+    fn unlisted(
+        &self,
+        needed: &HashSet<String>,
+        condemned: &Condemned,
+    ) -> Result<Vec<String>, StoreError> {
+        let listed: HashSet<&str> = condemned.objects.iter().map(|it| &*it.key).collect();
+        let mut new = Vec::new();
+        for folder in [MANIFESTS, PACKS] {
+            for name in self.list(folder)? {
+                let key = format!("{folder}/{name}");
+                // A file of another kind is not ours to remove.
+                let is_object = Id::parse(&name).is_some();
+                if is_object && !needed.contains(&key) && !listed.contains(&*key) {
+                    new.push(key);
+                }
+            }
+        }
+        Ok(new)
     }
 
     /// Second phase: removes objects that were listed at least `grace` ago, that no name needs, and

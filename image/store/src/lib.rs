@@ -26,7 +26,7 @@ pub use backend::{Backend, FolderBackend, Lock};
 pub use check::{Checked, Copied, Listed, Totals};
 pub use domain::Domain;
 pub use gc::Collected;
-pub use version::{Version, VersionReader};
+pub use version::Version;
 pub use writer::{Added, Session, Stored};
 
 use backend::{Id, REFS};

@@ -55,7 +55,7 @@ impl Version {
 
     /// A reader of all bytes in their order.
     #[must_use]
-    pub fn reader(self: &Arc<Self>) -> VersionReader {
+    pub fn reader(self: &Arc<Self>) -> impl Read + Send + use<> {
         VersionReader {
             version: Arc::clone(self),
             at: 0,
@@ -261,7 +261,7 @@ impl RemoteSource for Version {
 }
 
 /// Reads a version from its first byte to its last.
-pub struct VersionReader {
+struct VersionReader {
     version: Arc<Version>,
     at: u64,
 }

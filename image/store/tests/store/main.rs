@@ -10,8 +10,9 @@ mod orders;
 use sidecore_block::format::ReadAt;
 use sidecore_block::source::{BlockSource, Deliver, Extent, MemorySource, ReadError};
 use sidecore_random::Random;
-use sidecore_store::Version;
-use sidecore_store::{Added, Backend, Domain, FolderBackend, Lock, Session, Store, StoreError};
+use sidecore_store::{
+    Added, Backend, CHUNK_BYTES, Domain, FolderBackend, Lock, Session, Store, StoreError, Version,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -235,7 +236,7 @@ fn what_was_stored_is_read_at_any_offset() {
 #[test]
 fn a_changed_hundredth_costs_a_hundredth() {
     let memory = Arc::new(Memory::default());
-    let store = Store::create(memory, 64 << 10).unwrap();
+    let store = Store::create(memory, CHUNK_BYTES.into()).unwrap();
     let mut random = Random::new(2);
     let mut bytes = bytes_of(&mut random, 24 << 20);
     add(&store, "disk:1", &bytes);
