@@ -15,8 +15,8 @@ use sidecore_block::pack::{FRAME_BYTES, Limits, Options, Source, Thin, Work, pac
 use sidecore_block::source::BlockSource;
 use sidecore_remote::store::open;
 use sidecore_store::{
-    Checked, Collected, Copied, Domain, FolderBackend, Listed, Session, Store, StoreError, Totals,
-    Version,
+    Checked, Collected, Compacted, Copied, Domain, FolderBackend, Listed, Session, Store,
+    StoreError, Totals, Version,
 };
 use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::watched;
@@ -453,6 +453,12 @@ pub(crate) struct GcArgs {
     /// Keep what is listed for this time at least (`90`, `12h`)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::duration, default_value = "1d")]
     lease: Duration,
+    /// First move chunks out of packs of which versions use less than this many percent
+    #[arg(long, value_name = "PERCENT")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100))]
+    compact: Option<u64>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -460,14 +466,43 @@ pub(crate) struct GcArgs {
 
 impl GcArgs {
     fn run(self) -> Result<Outcome> {
-        let collected = open(&self.store)?.collect(self.lease)?;
-        output::report(self.json, &collected, |collected: &Collected| {
+        let store = open(&self.store)?;
+        let domain = self.keys.domain()?;
+        let compacted = match self.compact {
+            Some(percent) => watched(None, "compacting", |on_bytes| {
+                store.compact(&domain, percent, on_bytes)
+            })?,
+            None => Compacted::default(),
+        };
+        let collected = store.collect(self.lease)?;
+        let report = Gone {
+            collected,
+            compacted,
+        };
+        output::report(self.json, &report, |report| {
+            let mut text = Text::new();
+            let Compacted { moved_bytes, .. } = report.compacted;
+            if moved_bytes > 0 {
+                text.line(format!("{} moved to new packs", bytes(moved_bytes)));
+            }
+            let collected = &report.collected;
             let (removed, freed) = (collected.removed, bytes(collected.removed_bytes));
             let (waiting, leases) = (collected.waiting, collected.leases);
             let gone = format!("{removed} objects with {freed} removed");
-            format!("{gone}, {waiting} wait for their time; {leases} writers at work").into()
+            text.line(format!(
+                "{gone}, {waiting} wait for their time; {leases} writers at work"
+            ));
+            text
         })
     }
+}
+
+#[derive(Serialize)]
+struct Gone {
+    #[serde(flatten)]
+    collected: Collected,
+    #[serde(flatten)]
+    compacted: Compacted,
 }
 
 /// The keys of an encrypted store.

@@ -1,4 +1,4 @@
-//! Integrity of a store, copies of versions to another store, and figures.
+//! Integrity of a store, copies of versions to another store or other packs, and figures.
 //!
 //! Why here: walks over all names. Objects are named by their hash, so that damage is found, and
 //! copies are made, without any key.
@@ -9,6 +9,7 @@ use crate::domain::Domain;
 use crate::gc::Lease;
 use crate::pack::{PACK_BYTES_MAX, PackIndex, Packed, lists};
 use crate::version::Version;
+use crate::writer::Session;
 use crate::{Store, StoreError};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::{HashMap, HashSet};
@@ -67,6 +68,17 @@ pub struct Checked {
     pub read_bytes: u64,
     /// All faults.
     pub faults: Vec<String>,
+}
+
+/// Result of [`Store::compact`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Compacted {
+    /// Versions whose chunks were moved.
+    pub moved_versions: u64,
+    /// Packs that they need no longer.
+    pub left_packs: u64,
+    /// Bytes that were written.
+    pub moved_bytes: u64,
 }
 
 /// Result of [`Store::copy_to`].
@@ -144,9 +156,9 @@ impl Store {
     }
 
     /// Checks all versions: references, manifests, the packs' indexes, and, of versions of
-    /// `domain`, that each chunk is listed where its manifest says. With `read_data`, all bytes of packs, and
-    /// the contents of those chunks. `progress` is called with the number of bytes of packs read.
-    /// Blocks.
+    /// `domain`, that each chunk is listed where its manifest says. With `read_data`, all bytes of
+    /// packs, and the contents of those chunks. `progress` is called with the number of bytes of
+    /// packs read. Blocks.
     ///
     /// # Errors
     /// [`StoreError::Io`] where the names cannot be listed; damage is in the result.
@@ -171,8 +183,7 @@ impl Store {
                 continue;
             }
             match self.check_chunks(&name, domain, &indexes) {
-                // Another domain's: its keys are elsewhere.
-                Err(StoreError::Domain(_) | StoreError::NotEncrypted(_)) => {}
+                Err(error) if is_elsewhere(&error) => {}
                 Err(error) => checked.faults.push(format!("{name}: {error}")),
                 Ok(version) => {
                     checked.opened += 1;
@@ -265,6 +276,74 @@ impl Store {
         Ok(version)
     }
 
+    /// Moves chunks of versions of `domain` out of packs of which less than `percent` is used, so
+    /// that garbage collections can remove these packs. The versions stay as they are, in new
+    /// manifests. `progress` is called with the number of bytes written. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] and others; versions that were moved before stay so.
+    pub fn compact(
+        &self,
+        domain: &Arc<Domain>,
+        percent: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Compacted, StoreError> {
+        let poor = self.poor_packs(domain, percent)?;
+        let mut compacted = Compacted::default();
+        if poor.is_empty() {
+            return Ok(compacted);
+        }
+        // Nothing is compressed: chunks stay as they are.
+        let mut session = Session::begin(self, domain, 1, 1)?;
+        session.forget(&poor);
+        for name in self.names()? {
+            let version = match Version::open(self, &name, Arc::clone(domain)) {
+                Err(error) if is_elsewhere(&error) => continue,
+                opened => opened?,
+            };
+            let mut packs = version.manifest().head.packs.iter();
+            if !packs.any(|pack| poor.contains(pack)) {
+                continue;
+            }
+            match session.move_version(&version) {
+                // Its new version was made meanwhile.
+                Err(StoreError::Changed(_)) => continue,
+                moved => compacted.moved_bytes += moved?,
+            }
+            compacted.moved_versions += 1;
+            progress(compacted.moved_bytes);
+        }
+        compacted.left_packs = poor.len().to_u64();
+        Ok(compacted)
+    }
+
+    /// Packs of which versions of `domain` use less than `percent`, and all that need them are
+    /// such versions.
+    fn poor_packs(&self, domain: &Arc<Domain>, percent: u64) -> Result<HashSet<Id>, StoreError> {
+        let mut used: HashMap<Id, HashMap<u32, u32>> = HashMap::new();
+        for name in self.names()? {
+            let version = match Version::open(self, &name, Arc::clone(domain)) {
+                Err(error) if is_elsewhere(&error) => continue,
+                opened => opened?,
+            };
+            let manifest = version.manifest();
+            for entry in manifest.entries.iter().filter(|entry| !entry.is_hole()) {
+                let pack = manifest.head.packs[entry.pack.to_usize()];
+                let chunks = used.entry(pack).or_default();
+                chunks.insert(entry.at, entry.stored_bytes);
+            }
+        }
+        let mut poor = HashSet::new();
+        for (pack, chunks) in used {
+            let used_bytes: u64 = chunks.values().map(|bytes| u64::from(*bytes)).sum();
+            let size_bytes = self.size(&pack.pack())?.unwrap_or(0);
+            if used_bytes.saturating_mul(100) < size_bytes.saturating_mul(percent) {
+                poor.insert(pack);
+            }
+        }
+        Ok(poor)
+    }
+
     /// Copies versions to another store, with what it lacks of them; all versions unless `names`
     /// are given. Keys are not needed. With `replace`, a name may stand for another version there.
     /// `progress` is called with the number of bytes written. Blocks.
@@ -323,4 +402,13 @@ impl Store {
         }
         Ok(copied)
     }
+}
+
+/// True for a version of another domain, whose keys are elsewhere, and for one that was just
+/// removed.
+fn is_elsewhere(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Domain(_) | StoreError::NotEncrypted(_) | StoreError::Unknown(_)
+    )
 }

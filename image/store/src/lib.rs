@@ -6,7 +6,7 @@
 //! - [`Session`]: a writer: cuts an image, stores what is new, publishes a name.
 //! - [`Version`]: a published version, read at any offset; a source for `sidecore-block`'s device.
 //! - `gc`: leases of writers, and removal of what no name needs, in two phases.
-//! - `check`: integrity, copies to another store, figures.
+//! - `check`: integrity, compaction, copies to another store, figures.
 //!
 //! Must stay true: a name leads to a whole version, whatever writer, collector or machine died in
 //! between. Bytes are delivered only if they are the ones that were stored. Nothing that a store
@@ -23,7 +23,7 @@ mod version;
 mod writer;
 
 pub use backend::{Backend, FolderBackend, Lock};
-pub use check::{Checked, Copied, Listed, Totals};
+pub use check::{Checked, Compacted, Copied, Listed, Totals};
 pub use domain::Domain;
 pub use gc::Collected;
 pub use version::Version;

@@ -17,6 +17,7 @@ use sidecore_block::format::{Frame, ReadAt};
 use sidecore_block::image::{RemoteSource, Stored, Traffic};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Version {
     backend: Arc<dyn Backend>,
     domain: Arc<Domain>,
+    id: Id,
     manifest: Manifest,
     /// Contents of the chunks that were read last, by the number of their entry.
     recent: Mutex<VecDeque<(usize, Arc<[u8]>)>>,
@@ -37,10 +39,11 @@ impl Version {
     /// # Errors
     /// [`StoreError::Unknown`], [`StoreError::Domain`], [`StoreError::Damaged`] and others.
     pub fn open(store: &Store, name: &str, domain: Arc<Domain>) -> Result<Self, StoreError> {
-        let (_, manifest) = store.manifest(name, &domain)?;
+        let (id, manifest) = store.manifest(name, &domain)?;
         Ok(Self {
             backend: Arc::clone(&store.backend),
             domain,
+            id,
             manifest,
             recent: Mutex::default(),
             fetched_bytes: AtomicU64::new(0),
@@ -89,24 +92,60 @@ impl Version {
         &self.manifest
     }
 
-    /// The contents of the chunk of an entry, from the store.
-    fn load(&self, decoder: &mut Decoder<'_>, number: usize) -> Result<Arc<[u8]>, StoreError> {
+    /// Id of its manifest.
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    /// The stored bytes of the chunk of an entry, whose contents were checked.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Damaged`].
+    pub(crate) fn stored(&self, number: usize) -> Result<Vec<u8>, StoreError> {
+        let (key, range) = self.place(number);
+        let stored = self.read_place(&key, range)?;
+        self.decode(&mut Decoder::new(&self.domain), number, stored.clone())?;
+        Ok(stored)
+    }
+
+    /// Key of the pack of an entry that is no hole, and the range in it.
+    fn place(&self, number: usize) -> (String, Range<u64>) {
         let entry = &self.manifest.entries[number];
         let key = self.manifest.head.packs[entry.pack.to_usize()].pack();
         let start = u64::from(entry.at);
-        let range = start..start + u64::from(entry.stored_bytes);
-        let stored = self.backend.read(&key, range.clone());
+        (key, start..start + u64::from(entry.stored_bytes))
+    }
+
+    fn read_place(&self, key: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        let stored = self.backend.read(key, range);
         let stored =
-            stored.map_err(|source| StoreError::io("read", &key, &*self.backend, source))?;
+            stored.map_err(|source| StoreError::io("read", key, &*self.backend, source))?;
         // Relaxed: a counter.
         self.fetched_bytes
             .fetch_add(stored.len().to_u64(), Ordering::Relaxed);
+        Ok(stored)
+    }
+
+    fn decode(
+        &self,
+        decoder: &mut Decoder<'_>,
+        number: usize,
+        stored: Vec<u8>,
+    ) -> Result<Vec<u8>, StoreError> {
+        let entry = &self.manifest.entries[number];
         let raw = decoder.decode(&entry.key, stored, entry.raw_bytes);
-        let raw = raw.map_err(|reason| {
+        raw.map_err(|reason| {
+            let (key, range) = self.place(number);
             let what = format!("{key} bytes {} to {}", range.start, range.end);
             StoreError::damaged(&what, reason)
-        })?;
-        Ok(raw.into())
+        })
+    }
+
+    /// The contents of the chunk of an entry, from the store.
+    fn load(&self, decoder: &mut Decoder<'_>, number: usize) -> Result<Arc<[u8]>, StoreError> {
+        let (key, range) = self.place(number);
+        let stored = self.read_place(&key, range)?;
+        Ok(self.decode(decoder, number, stored)?.into())
     }
 
     /// The contents of a chunk, if it was read a short time ago.

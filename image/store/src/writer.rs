@@ -15,12 +15,13 @@ use crate::domain::{ChunkKey, Domain, chunk_id};
 use crate::gc::Lease;
 use crate::manifest::{Draft, Entry, HOLE};
 use crate::pack::{Encoder, PackBuilder, PackIndex, in_parts};
+use crate::version::Version;
 use crate::{Store, StoreError};
 use fastcdc::v2020::{FastCDC, Normalization};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::format::write::is_zero;
 use sidecore_block::source::BlockSource;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Result of [`Session::publish`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -40,6 +41,7 @@ pub struct Added {
 }
 
 /// An image whose chunks are stored, and which has no name yet.
+#[derive(Default)]
 pub struct Stored {
     entries: Vec<Entry>,
     raw_bytes: u64,
@@ -162,13 +164,7 @@ impl<'s> Session<'s> {
         }
         let average = self.store.chunk_bytes;
         let mut cutter = Cutter::new(source, average.to_usize(), self.domain.cut_seed());
-        let mut stored = Stored {
-            entries: Vec::new(),
-            raw_bytes: 0,
-            chunks: 0,
-            new_chunks: 0,
-            stored_bytes: 0,
-        };
+        let mut stored = Stored::default();
         let before = self.written_bytes;
         loop {
             let pieces = cutter.next()?;
@@ -208,7 +204,7 @@ impl<'s> Session<'s> {
             let place = match new.remove(&key) {
                 Some(bytes) => {
                     stored.new_chunks += 1;
-                    self.push(&key, &bytes, raw)?
+                    self.push(&key, &bytes, raw.len())?
                 }
                 None => {
                     let place = self.known.get(&chunk_id(&key));
@@ -278,7 +274,7 @@ impl<'s> Session<'s> {
     }
 
     /// Puts a chunk into the pack that is being filled.
-    fn push(&mut self, key: &ChunkKey, bytes: &[u8], raw: &[u8]) -> Result<Place, StoreError> {
+    fn push(&mut self, key: &ChunkKey, bytes: &[u8], raw_len: usize) -> Result<Place, StoreError> {
         let limit = || StoreError::Limit("a chunk has no room in a pack");
         if self.filling.as_ref().is_some_and(PackBuilder::is_full) {
             self.flush()?;
@@ -288,7 +284,7 @@ impl<'s> Session<'s> {
             None => PackBuilder::new(self.domain.tag())?,
         };
         let id = chunk_id(key);
-        let raw_bytes = u32::try_from(raw.len()).map_err(|_| limit())?;
+        let raw_bytes = u32::try_from(raw_len).map_err(|_| limit())?;
         let at = pack.push(id, bytes, raw_bytes);
         self.filling = Some(pack);
         let place = Place {
@@ -330,10 +326,31 @@ impl<'s> Session<'s> {
         if old.is_some() && !replace {
             return Err(StoreError::Exists(name.to_owned()));
         }
+        let created_s = self.store.now_ms() / 1000;
+        let (id, manifest_bytes) = self.publish_as(name, stored, old, (created_s, old))?;
+        Ok(Added {
+            name: name.to_owned(),
+            manifest: id.to_string(),
+            raw_bytes: stored.raw_bytes,
+            chunks: stored.chunks,
+            new_chunks: stored.new_chunks,
+            stored_bytes: stored.stored_bytes + manifest_bytes,
+        })
+    }
+
+    /// Publishes an image under a name that stands for `old` now, with a time and a parent. Returns
+    /// the manifest's id and length.
+    fn publish_as(
+        &self,
+        name: &str,
+        stored: &Stored,
+        old: Option<Id>,
+        (created_s, parent): (u64, Option<Id>),
+    ) -> Result<(Id, u64), StoreError> {
         let draft = Draft {
             name,
-            created_s: self.store.now_ms() / 1000,
-            parent: old,
+            created_s,
+            parent,
             entries: &stored.entries,
             packs: &self.packs,
         };
@@ -341,14 +358,54 @@ impl<'s> Session<'s> {
         let id = Id::of(&bytes);
         self.store.put(&id.manifest(), &bytes)?;
         self.lease.publish(name, old, id)?;
-        Ok(Added {
-            name: name.to_owned(),
-            manifest: id.to_string(),
-            raw_bytes: stored.raw_bytes,
-            chunks: stored.chunks,
-            new_chunks: stored.new_chunks,
-            stored_bytes: stored.stored_bytes + bytes.len().to_u64(),
-        })
+        Ok((id, bytes.len().to_u64()))
+    }
+
+    /// Takes the chunks in these packs for chunks that the store has not.
+    pub(crate) fn forget(&mut self, packs: &HashSet<Id>) {
+        let numbers = self.packs.iter().filter(|(_, id)| packs.contains(*id));
+        let numbers: HashSet<u32> = numbers.map(|(number, _)| *number).collect();
+        self.known.retain(|_, place| !numbers.contains(&place.pack));
+    }
+
+    /// Stores those chunks of a version anew, as they are, whose packs were forgotten. Has its name
+    /// stand for the same version with the new places, if it has not changed. Returns the bytes that
+    /// were written. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Changed`] and others; the name is then as it was.
+    pub(crate) fn move_version(&mut self, version: &Version) -> Result<u64, StoreError> {
+        let manifest = version.manifest();
+        let before = self.written_bytes;
+        let mut entries = Vec::with_capacity(manifest.entries.len());
+        for (number, entry) in manifest.entries.iter().enumerate() {
+            if entry.is_hole() {
+                entries.push(*entry);
+                continue;
+            }
+            let raw_len = entry.raw_bytes.to_usize();
+            if !self.has(&entry.key, raw_len)? {
+                let bytes = version.stored(number)?;
+                self.push(&entry.key, &bytes, raw_len)?;
+                self.lease.renew()?;
+            }
+            let place = self.known.get(&chunk_id(&entry.key));
+            let place = place.ok_or(StoreError::Limit(NO_CHUNK))?;
+            entries.push(Entry {
+                stored_bytes: place.stored_bytes,
+                pack: place.pack,
+                at: place.at,
+                ..*entry
+            });
+        }
+        self.flush()?;
+        let stored = Stored {
+            entries,
+            ..Stored::default()
+        };
+        let made = (manifest.head.created_s, manifest.parent);
+        let (_, bytes) = self.publish_as(&manifest.name, &stored, Some(version.id()), made)?;
+        Ok(self.written_bytes - before + bytes)
     }
 
     /// Ends as a process does that is killed: the lease stays until it expires.

@@ -57,7 +57,7 @@ const RUNS: &[(&str, &str)] = &[
     ("store copy", "made.store copied.store --json"),
     ("store stat", "copied.store --json"),
     ("store remove", "copied.store disk:1 --json"),
-    ("store gc", "copied.store --lease 1ms --json"),
+    ("store gc", "copied.store --lease 1ms --compact 70 --json"),
     ("cell table1", "--machine cell.toml --svg table1.svg --json"),
     ("cell table2", "--machine cell.toml --svg table2.svg --json"),
     (

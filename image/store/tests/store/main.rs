@@ -11,7 +11,8 @@ use sidecore_block::format::ReadAt;
 use sidecore_block::source::{BlockSource, Deliver, Extent, MemorySource, ReadError};
 use sidecore_random::Random;
 use sidecore_store::{
-    Added, Backend, CHUNK_BYTES, Domain, FolderBackend, Lock, Session, Store, StoreError, Version,
+    Added, Backend, CHUNK_BYTES, Compacted, Domain, FolderBackend, Lock, Session, Store,
+    StoreError, Version,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -400,6 +401,48 @@ fn a_damaged_pack_is_stored_again() {
     let added = add(&store, "disk", &bytes);
     assert_eq!(added.new_chunks, added.chunks);
     assert!(read(&store, "disk") == bytes && is_whole(&store).is_empty());
+}
+
+#[test]
+fn compaction_frees_what_is_used_in_part() {
+    let (memory, store, clock) = store();
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    Domain::create(&keys).unwrap();
+    let mut random = Random::new(13);
+    let large = bytes_of(&mut random, 400_000);
+    let small = [&large[..30_000], &vec![0; 50_000], &large[200_000..240_000]].concat();
+    for domain in [Domain::shared(), Domain::read(&keys).unwrap()] {
+        let domain = Arc::new(domain);
+        add_to(&store, &domain, "large", &large, false).unwrap();
+        add_to(&store, &domain, "small", &small, false).unwrap();
+        let before = store.versions(&domain).unwrap();
+        store.remove("large").unwrap();
+        store.collect(Duration::ZERO).unwrap();
+        let held = store.totals().unwrap().stored_bytes;
+        assert!(held > 400_000, "{held}");
+        clock.fetch_add(60_000, Ordering::Relaxed);
+        // Without its keys nothing of a domain is moved.
+        let other = Arc::new(Domain::read(&keys).unwrap());
+        let shared = Arc::new(Domain::shared());
+        for domain in [&shared, &other, &domain] {
+            store.compact(domain, 50, &mut |_| ()).unwrap();
+        }
+        store.collect(Duration::ZERO).unwrap();
+        let left = store.totals().unwrap().stored_bytes;
+        assert!(left < 100_000, "{left}");
+        let after = store.versions(&domain).unwrap();
+        let kept = before.iter().find(|it| it.name == "small").unwrap();
+        assert_eq!(after[0].digest, kept.digest);
+        assert_eq!(after[0].created_s, kept.created_s);
+        let again = store.compact(&domain, 50, &mut |_| ()).unwrap();
+        assert_eq!(again, Compacted::default());
+        let found = store.check(&domain, true, &mut |_| ()).unwrap();
+        assert!(found.faults.is_empty() && found.opened == 1, "{found:?}");
+        store.remove("small").unwrap();
+        store.collect(Duration::ZERO).unwrap();
+        assert_eq!(memory.keys(), ["condemned", "store"]);
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use sidecore_block::source::MemorySource;
 use sidecore_random::Random;
 use sidecore_store::{Domain, Session, Store, StoreError, Stored};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ fn work(store: &Store, new: &[u8]) -> Result<(), StoreError> {
     store.condemn()?;
     add_to(store, &Domain::shared(), "kept", new, true)?;
     store.sweep(Duration::ZERO)?;
+    store.compact(&Arc::new(Domain::shared()), 101, &mut |_| ())?;
     store.collect(Duration::ZERO)?;
     Ok(())
 }
@@ -95,7 +97,7 @@ impl Model<'_> {
     fn step(&mut self) {
         let writer = self.random.index(self.writers.len());
         let has_writer = !self.writers.is_empty();
-        match self.random.below(16) {
+        match self.random.below(17) {
             0..3 if self.writers.len() < 3 => self.begin(),
             3..6 if has_writer => self.store(writer),
             6..9 if has_writer => self.publish(writer),
@@ -106,6 +108,11 @@ impl Model<'_> {
                 self.store.condemn().unwrap();
             }
             14 => {
+                let domain = Arc::new(Domain::shared());
+                self.store.compact(&domain, 90, &mut |_| ()).unwrap();
+                self.check();
+            }
+            15 => {
                 let swept = self.store.sweep(Duration::ZERO).unwrap();
                 let live = self.writers.iter().filter(|it| !it.may_be_lost).count();
                 assert!(swept.leases >= live as u64, "{swept:?} {live}");
