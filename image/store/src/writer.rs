@@ -369,8 +369,8 @@ impl<'s> Session<'s> {
     }
 
     /// Stores those chunks of a version anew, as they are, whose packs were forgotten. Has its name
-    /// stand for the same version with the new places, if it has not changed. Returns the bytes that
-    /// were written. Blocks.
+    /// stand for the same version with the new places, if it has not changed. Returns the bytes
+    /// that were written. Blocks.
     ///
     /// # Errors
     /// [`StoreError::Changed`] and others; the name is then as it was.

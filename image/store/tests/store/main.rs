@@ -239,7 +239,7 @@ fn a_changed_hundredth_costs_a_hundredth() {
     let memory = Arc::new(Memory::default());
     let store = Store::create(memory, CHUNK_BYTES.into()).unwrap();
     let mut random = Random::new(2);
-    let mut bytes = bytes_of(&mut random, 24 << 20);
+    let mut bytes = bytes_of(&mut random, 16 << 20);
     add(&store, "disk:1", &bytes);
     let len = bytes.len() / 100;
     let start = random.index(bytes.len() - len);
@@ -411,7 +411,7 @@ fn compaction_frees_what_is_used_in_part() {
     Domain::create(&keys).unwrap();
     let mut random = Random::new(13);
     let large = bytes_of(&mut random, 400_000);
-    let small = [&large[..30_000], &vec![0; 50_000], &large[200_000..240_000]].concat();
+    let small = [&large[..30_000], &[0; 50_000], &large[200_000..240_000]].concat();
     for domain in [Domain::shared(), Domain::read(&keys).unwrap()] {
         let domain = Arc::new(domain);
         add_to(&store, &domain, "large", &large, false).unwrap();
