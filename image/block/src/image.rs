@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// The compressed bytes of one frame, shared by all readers that wait for them.
 pub type Stored = Arc<[u8]>;
@@ -139,6 +140,13 @@ impl ReadAt for Image {
         match self {
             Self::File(file) => file.digest(),
             Self::Remote(source) => source.digest(),
+        }
+    }
+
+    fn secret(&self) -> Option<Zeroizing<[u8; 32]>> {
+        match self {
+            Self::File(file) => file.secret(),
+            Self::Remote(source) => source.secret(),
         }
     }
 }

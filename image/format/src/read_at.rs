@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use zeroize::Zeroizing;
 
 /// A run of bytes of known size that can be read from any thread.
 pub trait ReadAt: Sync {
@@ -34,6 +35,12 @@ pub trait ReadAt: Sync {
     /// A digest by which all bytes are known again, where the source has one: equal digests stand
     /// for equal bytes. `None` for sources that would have to read them.
     fn digest(&self) -> Option<[u8; 32]> {
+        None
+    }
+
+    /// The secret from which keys of overlays are derived, for a source that is encrypted by means
+    /// of its own. It belongs to these bytes alone.
+    fn secret(&self) -> Option<Zeroizing<[u8; 32]>> {
         None
     }
 }

@@ -29,7 +29,7 @@ use std::path::Path;
 use zeroize::Zeroizing;
 
 /// 32 secret bytes.
-type Secret = Zeroizing<[u8; 32]>;
+pub(crate) type Secret = Zeroizing<[u8; 32]>;
 
 /// The key of a chunk: a keyed hash of its contents, by which they are also checked.
 pub(crate) type ChunkKey = [u8; 32];
@@ -128,6 +128,16 @@ impl Domain {
     /// Number of the key for new manifests; 0 without encryption.
     pub(crate) fn current_key(&self) -> u32 {
         self.ring.last().map_or(0, |(number, _)| *number)
+    }
+
+    /// The secret of overlays above the version with this digest; `None` without encryption. Of the
+    /// first key: it stays the same when the ring grows.
+    pub(crate) fn overlay_secret(&self, digest: &[u8; 32]) -> Option<Secret> {
+        let (_, first) = self.ring.first()?;
+        let overlays = derived(OVERLAYS_CONTEXT, &**first);
+        Some(Zeroizing::new(
+            *blake3::keyed_hash(&overlays, digest).as_bytes(),
+        ))
     }
 
     /// Seed of the search for chunk boundaries: lengths of chunks tell nothing across domains.
@@ -315,6 +325,7 @@ const CONTENTS_CONTEXT: &str = "sidecore store: key of the hash of contents (v1)
 const IDS_CONTEXT: &str = "sidecore store: name of a chunk (v1)";
 const NONCES_CONTEXT: &str = "sidecore store: nonces of a chunk (v1)";
 const CHUNKS_CONTEXT: &str = "sidecore store: cipher key of a chunk (v1)";
+const OVERLAYS_CONTEXT: &str = "sidecore store: secrets of overlays (v1)";
 const MANIFESTS_CONTEXT: &str = "sidecore store: cipher key of manifests (v1)";
 
 #[cfg(test)]
@@ -334,6 +345,10 @@ mod tests {
         assert_eq!(second.current_key(), 2);
         assert_eq!(first.tag(), second.tag());
         assert_eq!(first.chunk_key(b"x"), second.chunk_key(b"x"));
+        let secrets = [&first, &second].map(|it| it.overlay_secret(&[1; 32]));
+        assert!(secrets[0].is_some() && secrets[0] == secrets[1]);
+        assert!(first.overlay_secret(&[2; 32]) != secrets[0]);
+        assert!(Domain::shared().overlay_secret(&[1; 32]).is_none());
         let sealed = first.seal_body([1; 12], b"head", b"body".to_vec()).unwrap();
         let open = |domain: &Domain, key| domain.open_body(key, [1; 12], b"head", &sealed);
         assert_eq!(open(&second, 1).unwrap(), b"body");

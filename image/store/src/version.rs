@@ -7,7 +7,7 @@
 //! Called from: any thread; blocks on the store. Chunks of one read are fetched side by side.
 
 use crate::backend::{Backend, Id};
-use crate::domain::Domain;
+use crate::domain::{Domain, Secret};
 use crate::manifest::{Entry, Manifest};
 use crate::pack::{Decoder, in_parts};
 use crate::{Store, StoreError};
@@ -256,6 +256,10 @@ impl ReadAt for Version {
 
     fn digest(&self) -> Option<[u8; 32]> {
         Some(self.manifest.digest)
+    }
+
+    fn secret(&self) -> Option<Secret> {
+        self.domain.overlay_secret(&self.manifest.digest)
     }
 }
 

@@ -254,6 +254,9 @@ fn stores() {
     ok("store check locked.store --read-data --domain locked.keys");
     ok("block verify store:locked.store#a --domain locked.keys --engines 1");
     ok("block clone store:locked.store#a locked.ovl --domain locked.keys");
+    let overlay = sidecore("block info locked.ovl --json").stdout;
+    let overlay: serde_json::Value = serde_json::from_slice(&overlay).unwrap();
+    assert_eq!(overlay["encrypted"], true);
     let refused = sidecore("block info store:locked.store#a");
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{said}");

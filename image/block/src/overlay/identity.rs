@@ -5,7 +5,7 @@
 //! frame in the formats that Sidecore writes.
 //! Must stay true: the same image has the same identity, independent of its path and of signatures.
 
-use crate::format::lock::FrameKey;
+use crate::format::lock::{Cipher, FrameKey};
 use crate::format::{FrameCheck, Index, ReadAt};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::io;
@@ -80,7 +80,12 @@ impl Identity {
         Ok(Self {
             size_bytes: index.raw_bytes(),
             hash: *hasher.finalize().as_bytes(),
-            key: index.key().cloned(),
+            key: match index.key() {
+                Some(key) => Some(Arc::clone(key)),
+                None => {
+                    (source.secret()).map(|secret| FrameKey::of_secret(Cipher::Aes256Gcm, &secret))
+                }
+            },
         })
     }
 }
