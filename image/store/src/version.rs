@@ -166,31 +166,58 @@ impl Version {
         recent.push_back((number, Arc::clone(raw)));
     }
 
-    /// Loads those of the entries that are no zeros and were not read a short time ago, side by
-    /// side. Their contents, by number.
-    fn load_all(&self, numbers: &BTreeSet<usize>) -> Result<Vec<(usize, Arc<[u8]>)>, StoreError> {
-        let mut loaded = Vec::with_capacity(numbers.len());
+    /// Loads the chunks of entries that were not read a short time ago, side by side, and with them
+    /// some of those `ahead`, as far as there are idle threads. Returns the contents of `wanted` by
+    /// their numbers.
+    fn load_all(
+        &self,
+        wanted: &BTreeSet<usize>,
+        ahead: &BTreeSet<usize>,
+    ) -> Result<Vec<(usize, Arc<[u8]>)>, StoreError> {
+        let mut loaded = Vec::with_capacity(wanted.len());
         let mut missing = Vec::new();
-        for &number in numbers {
+        for &number in wanted {
             match self.recent(number) {
                 Some(raw) => loaded.push((number, raw)),
                 None => missing.push(number),
             }
         }
+        if !missing.is_empty() {
+            let idle = THREADS.saturating_sub(missing.len());
+            let others = ahead.difference(wanted).copied();
+            let others = others.filter(|number| self.recent(*number).is_none());
+            missing.extend(others.take(idle));
+        }
         let fetched = in_parts(&missing, THREADS, |part| {
             let mut decoder = Decoder::new(&self.domain);
             let mut contents = Vec::with_capacity(part.len());
             for &number in part {
-                contents.push((number, self.load(&mut decoder, number)?));
+                contents.push((number, self.load(&mut decoder, number)));
             }
             Ok(contents)
         })?;
-        for (number, raw) in &fetched {
-            self.remember(*number, raw);
+        for (number, raw) in fetched {
+            match raw {
+                Ok(raw) => {
+                    self.remember(number, &raw);
+                    if wanted.contains(&number) {
+                        loaded.push((number, raw));
+                    }
+                }
+                Err(error) if wanted.contains(&number) => return Err(error),
+                // Only the reads that touch it fail.
+                Err(_) => {}
+            }
         }
-        loaded.extend(fetched);
         loaded.sort_unstable_by_key(|(number, _)| *number);
         Ok(loaded)
+    }
+
+    /// Numbers of the entries that hold the bytes of a range, without those of zeros.
+    fn stored_in(&self, offset: u64, len: u64) -> impl Iterator<Item = usize> {
+        let entries = self.entries_of(offset, len);
+        let stored = entries.filter(|(_, entry)| !entry.is_hole());
+        stored.map(|(number, _)| number)
     }
 
     /// Numbers of the entries that hold the bytes of a range.
@@ -245,10 +272,9 @@ impl ReadAt for Version {
         // In steps, so that the chunks of a long read are not all held at once.
         for (step, part) in buf.chunks_mut(STEP_BYTES).enumerate() {
             let at = offset + (step * STEP_BYTES).to_u64();
-            let entries = self.entries_of(at, part.len().to_u64());
-            let stored = entries.filter(|(_, entry)| !entry.is_hole());
-            let numbers: BTreeSet<usize> = stored.map(|(number, _)| number).collect();
-            let loaded = self.load_all(&numbers).map_err(io::Error::other)?;
+            let numbers: BTreeSet<usize> = self.stored_in(at, part.len().to_u64()).collect();
+            let loaded = self.load_all(&numbers, &BTreeSet::new());
+            let loaded = loaded.map_err(io::Error::other)?;
             self.copy(part, at, &loaded).map_err(io::Error::other)?;
         }
         Ok(())
@@ -267,16 +293,27 @@ impl RemoteSource for Version {
     fn fetch(
         &self,
         wanted: &[Frame],
-        _: &mut dyn Iterator<Item = Frame>,
+        ahead: &mut dyn Iterator<Item = Frame>,
     ) -> io::Result<Vec<Stored>> {
         let mut numbers = BTreeSet::new();
         for frame in wanted {
             self.check(frame.offset, frame.stored_bytes.to_usize())?;
-            let entries = self.entries_of(frame.offset, frame.stored_bytes.into());
-            let stored = entries.filter(|(_, entry)| !entry.is_hole());
-            numbers.extend(stored.map(|(number, _)| number));
+            numbers.extend(self.stored_in(frame.offset, frame.stored_bytes.into()));
         }
-        let loaded = self.load_all(&numbers).map_err(io::Error::other)?;
+        let mut behind = BTreeSet::new();
+        // A reader that waits anyway has the next chunks come with it; one that need not is not
+        // held up.
+        if numbers.iter().any(|number| self.recent(*number).is_none()) {
+            for frame in ahead.take(AHEAD_FRAMES_MAX) {
+                let is_inside = self.check(frame.offset, frame.stored_bytes.to_usize());
+                if is_inside.is_err() || behind.len() >= THREADS {
+                    break;
+                }
+                behind.extend(self.stored_in(frame.offset, frame.stored_bytes.into()));
+            }
+        }
+        let loaded = self.load_all(&numbers, &behind);
+        let loaded = loaded.map_err(io::Error::other)?;
         let frames = wanted.iter().map(|frame| -> io::Result<Stored> {
             let mut bytes = vec![0; frame.stored_bytes.to_usize()];
             let copied = self.copy(&mut bytes, frame.offset, &loaded);
@@ -325,5 +362,7 @@ const RECENT_CHUNKS: usize = 32;
 const THREADS: usize = 8;
 /// Bytes of one step of a long read.
 const STEP_BYTES: usize = 4 << 20;
-/// Nothing is fetched ahead of a reader: the device reads ahead by itself.
+/// Frames of a sequential reader that are looked at, for chunks to fetch with those it waits for.
+const AHEAD_FRAMES_MAX: usize = 64;
+/// Bytes of contents ahead of a sequential reader: those of some [`RECENT_CHUNKS`].
 const WINDOW_BYTES: u64 = 2 << 20;

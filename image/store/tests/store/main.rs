@@ -7,7 +7,8 @@
 
 mod orders;
 
-use sidecore_block::format::ReadAt;
+use sidecore_block::format::{Index, ReadAt};
+use sidecore_block::image::RemoteSource;
 use sidecore_block::source::{BlockSource, Deliver, Extent, MemorySource, ReadError};
 use sidecore_random::Random;
 use sidecore_store::{
@@ -228,6 +229,16 @@ fn what_was_stored_is_read_at_any_offset() {
     }
     version.read_exact_at(&mut [0; 2], 300_000).unwrap_err();
     version.read_exact_at(&mut [0; 2], u64::MAX).unwrap_err();
+    // As a device asks for frames, with those that it will want next.
+    let index = Index::read_raw(&version).unwrap();
+    let frames: Vec<_> = (0..index.frames()).map(|it| index.frame(it)).collect();
+    for first in [0, 1, 3] {
+        let mut ahead = frames[first + 1..].iter().copied();
+        let fetched = version.fetch(&frames[first..=first], &mut ahead).unwrap();
+        let start = first << 16;
+        let end = bytes.len().min(start + (1 << 16));
+        assert!(*fetched[0] == bytes[start..end], "frame {first}");
+    }
     let mut all = Vec::new();
     io::Read::read_to_end(&mut Arc::new(version).reader(), &mut all).unwrap();
     assert!(all == bytes);
