@@ -10,9 +10,11 @@ use sidecore_block::overlay::open_to_write;
 use sidecore_block::pack::{
     self, Existing, Guard, Source, Target, Thin, commit, pack, unpack_image, verify_image,
 };
-use sidecore_block::source::BlockSource;
+use sidecore_block::source::{BlockSource, MemorySource};
 use sidecore_random::Random;
+use sidecore_remote::access::Access;
 use sidecore_remote::{Location, Options, RemoteImage, Retry};
+use sidecore_store::{Domain, FolderBackend, Session, Store};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -421,4 +423,78 @@ fn tables_are_fetched_ahead_within_the_memory() {
     let sent = server.sent_bytes() - before;
     let ahead = sent - (to - from);
     assert!(ahead <= 1 << 20, "{ahead} bytes ahead of 4 MiB of memory");
+}
+
+/// The range of a file below a folder that a request asks for.
+fn part_of(root: &Path, request: &Request) -> Other {
+    let path = root.join(request.path.trim_start_matches('/'));
+    let Ok(bytes) = std::fs::read(path) else {
+        return (404, Vec::new(), Vec::new());
+    };
+    let range = request.header("range").unwrap();
+    let (start, end) = range
+        .strip_prefix("bytes=")
+        .unwrap()
+        .split_once('-')
+        .unwrap();
+    let start: usize = start.parse().unwrap();
+    let end = bytes.len().min(end.parse::<usize>().unwrap() + 1);
+    let said = format!("bytes {start}-{}/{}", end - 1, bytes.len());
+    let headers = vec![("content-range".to_owned(), said)];
+    (206, headers, bytes[start..end].to_vec())
+}
+
+#[test]
+fn a_store_below_a_url_is_read_and_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |name: &str| {
+        let backend = FolderBackend::create(&folder.path().join(name)).unwrap();
+        Store::create(Arc::new(backend), 4096).unwrap()
+    };
+    let (here, there) = (make("here"), make("there"));
+    let (raw, _) = packed(1 << 20, Format::Zstd, 64 << 10);
+    let domain = Domain::shared();
+    let mut session = Session::begin(&here, &domain, 1, 2).unwrap();
+    let source = MemorySource::new(raw.clone());
+    let stored = session.store(&source, &mut |_| ()).unwrap();
+    session.publish("disk:1", &stored, false).unwrap();
+    drop(session);
+
+    let root = folder.path().to_owned();
+    let guard = move |request: &Request| Some(part_of(&root, request));
+    let server = Server::with_guard(Vec::new(), Box::new(guard));
+    let url = format!("http://{}/here", server.host());
+    let open = |name: &str| {
+        let name = format!("store:{url}#{name}");
+        Access::default().open(Path::new(&name), false, 64 << 20)
+    };
+    let read = || {
+        let mut found = vec![0; raw.len()];
+        let opened = open("disk:1").unwrap();
+        opened.image.read_exact_at(&mut found, 0).map(|()| found)
+    };
+    assert!(read().unwrap() == raw);
+    let unknown = open("disk:2").err().unwrap().to_string();
+    assert!(unknown.contains("404"), "{unknown}");
+
+    let remote = sidecore_remote::store::open(Path::new(&url)).unwrap();
+    let only = ["disk:1".to_owned()];
+    remote.copy_to(&there, &only, false, &mut |_| ()).unwrap();
+    assert_eq!(there.names().unwrap(), only);
+    remote.remove("disk:1").unwrap_err();
+
+    let packs = folder.path().join("here/packs").read_dir().unwrap();
+    let pack = packs.map(|entry| entry.unwrap().path()).next().unwrap();
+    let mut bytes = std::fs::read(&pack).unwrap();
+    bytes[500] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+    let damaged = read().unwrap_err().to_string();
+    assert!(damaged.contains("damaged"), "{damaged}");
+    assert!(
+        remote
+            .copy_to(&there, &only, true, &mut |_| ())
+            .unwrap()
+            .unchanged
+            == 1
+    );
 }
