@@ -153,6 +153,8 @@ impl AddArgs {
         let began = Instant::now();
         let domain = domain(self.open.domain())?;
         let store = open(&self.store)?;
+        // Before hours of work.
+        store.check_name(&self.name, self.replace)?;
         let engines = self.open.engines.count();
         let device = self.open.device()?;
         if device.index().lock().is_some() && self.open.domain().is_none() {

@@ -92,6 +92,15 @@ pub trait Backend: Send + Sync {
     /// The system's.
     fn remove(&self, key: &str) -> io::Result<()>;
 
+    /// As [`Self::remove`], of an object that nothing needs: after a crash it may be there again,
+    /// which spares the wait for the disk.
+    ///
+    /// # Errors
+    /// The system's.
+    fn discard(&self, key: &str) -> io::Result<()> {
+        self.remove(key)
+    }
+
     /// Names in a folder of the store, sorted.
     ///
     /// # Errors
@@ -122,17 +131,22 @@ pub struct FolderBackend {
 }
 
 impl FolderBackend {
-    /// Makes the folder and those in it, where they are missing.
+    /// Makes the folder and those in it, where they are missing. A new folder is closed to other
+    /// users, who might not read the images themselves; an existing one keeps its mode.
     ///
     /// # Errors
     /// The system's; a folder of another user, or one that others may write to.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let root = Folder::create_own(path, FOLDER_MODE).map_err(FolderError::into_io)?;
+        let root = Folder::create_own(path, ROOT_MODE).map_err(FolderError::into_io)?;
         for name in [PACKS, MANIFESTS, REFS, LEASES] {
             let made = root.create_inside(OsStr::new(name), FOLDER_MODE);
             made.map_err(FolderError::into_io)?;
         }
         root.sync()?;
+        // Its own name is to be there, too, after a crash. A path may end with no name (`..`).
+        if let Ok((above, _)) = Folder::of_file(path) {
+            above.sync()?;
+        }
         Ok(Self { root })
     }
 
@@ -201,11 +215,16 @@ impl Backend for FolderBackend {
     }
 
     fn remove(&self, key: &str) -> io::Result<()> {
+        self.discard(key)?;
+        let (folder, _) = self.place(key)?;
+        folder.sync()
+    }
+
+    fn discard(&self, key: &str) -> io::Result<()> {
         let (folder, name) = self.place(key)?;
         match folder.remove_file(&name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => folder.sync(),
+            removed => removed,
         }
     }
 
@@ -257,7 +276,9 @@ pub(crate) const REFS: &str = "refs";
 pub(crate) const LEASES: &str = "leases";
 /// Begin of the names of files that are being written (`Folder::unused_name`).
 const UNFINISHED: &str = ".sidecore-";
-/// Others may read, less the umask, and never write.
+/// The folder's user alone reaches what is in it, until the folder is opened (chmod).
+const ROOT_MODE: u32 = 0o700;
+/// Others may read, less the umask, where the folder is open to them; and never write.
 const FOLDER_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 /// Steps under the lock read references and write small objects: seconds at most.

@@ -7,7 +7,7 @@
 use crate::backend::{Id, MANIFESTS, PACKS};
 use crate::domain::Domain;
 use crate::gc::Lease;
-use crate::pack::{PACK_BYTES_MAX, PackIndex, Packed, lists};
+use crate::pack::{PACK_BYTES_MAX, PackIndex, Packed, lists, pack_overhead_bytes};
 use crate::version::Version;
 use crate::writer::Session;
 use crate::{Store, StoreError};
@@ -133,7 +133,9 @@ impl Store {
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     pub fn totals(&self) -> Result<Totals, StoreError> {
         let versions = self.versions(&Domain::shared())?;
-        let raw_bytes: u64 = versions.iter().map(|it| it.raw_bytes).sum();
+        // Sizes of versions whose keys are elsewhere are as their heads say: any.
+        let sizes = versions.iter().map(|it| it.raw_bytes);
+        let raw_bytes = sizes.fold(0, u64::saturating_add);
         let (mut stored_bytes, mut packs) = (0_u64, 0_u64);
         for folder in [PACKS, MANIFESTS] {
             for name in self.list(folder)? {
@@ -175,15 +177,21 @@ impl Store {
             checked.versions += 1;
             let before = checked.faults.len();
             let found = self.check_version(&name, &mut indexes, read_data, progress, &mut checked);
-            if let Err(error) = found {
-                checked.faults.push(format!("{name}: {error}"));
-            }
+            let id = match found {
+                Ok(id) => id,
+                Err(error) => {
+                    checked.faults.push(format!("{name}: {error}"));
+                    continue;
+                }
+            };
             // With a pack damaged, every chunk in it would be another fault.
             if checked.faults.len() > before {
                 continue;
             }
-            match self.check_chunks(&name, domain, &indexes) {
+            match self.check_chunks(&name, domain, id, &indexes) {
                 Err(error) if is_elsewhere(&error) => {}
+                // It stands for another version by now, whose packs were not looked at.
+                Err(StoreError::Changed(_)) => {}
                 Err(error) => checked.faults.push(format!("{name}: {error}")),
                 Ok(version) => {
                     checked.opened += 1;
@@ -199,7 +207,8 @@ impl Store {
         Ok(checked)
     }
 
-    /// Checks a version's manifest, and those of its packs that are not in `indexes`.
+    /// Checks a version's manifest, and those of its packs that are not in `indexes`. Returns the
+    /// manifest's id.
     fn check_version(
         &self,
         name: &str,
@@ -207,10 +216,10 @@ impl Store {
         read_data: bool,
         progress: &mut dyn FnMut(u64),
         checked: &mut Checked,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Id>, StoreError> {
         // It may be removed meanwhile.
         let Some(id) = self.reference(name)? else {
-            return Ok(());
+            return Ok(None);
         };
         let (head, _) = self.manifest_bytes(&id)?;
         for pack in &head.packs {
@@ -238,7 +247,7 @@ impl Store {
                 Err(error) => checked.faults.push(format!("{name}: {error}")),
             }
         }
-        Ok(())
+        Ok(Some(id))
     }
 
     /// Makes sure that a pack has the bytes of its name; returns their number.
@@ -254,14 +263,19 @@ impl Store {
         }
     }
 
-    /// Opens a version, and makes sure that each chunk is listed by its pack.
+    /// Opens a version, which has the manifest `id`, and makes sure that each chunk is listed by
+    /// its pack.
     fn check_chunks(
         &self,
         name: &str,
         domain: &Arc<Domain>,
+        id: Option<Id>,
         indexes: &HashMap<Id, Vec<Packed>>,
     ) -> Result<Version, StoreError> {
         let version = Version::open(self, name, Arc::clone(domain))?;
+        if id != Some(version.id()) {
+            return Err(StoreError::Changed(name.to_owned()));
+        }
         let manifest = version.manifest();
         for entry in manifest.entries.iter().filter(|entry| !entry.is_hole()) {
             let pack = manifest.head.packs[entry.pack.to_usize()];
@@ -336,6 +350,8 @@ impl Store {
         let mut poor = HashSet::new();
         for (pack, chunks) in used {
             let used_bytes: u64 = chunks.values().map(|bytes| u64::from(*bytes)).sum();
+            // Else no pack would ever be used in full.
+            let used_bytes = used_bytes + pack_overhead_bytes(chunks.len());
             let size_bytes = self.size(&pack.pack())?.unwrap_or(0);
             if used_bytes.saturating_mul(100) < size_bytes.saturating_mul(percent) {
                 poor.insert(pack);
@@ -398,6 +414,7 @@ impl Store {
                 copied.objects += 1;
                 copied.copied_bytes += bytes.len().to_u64();
             }
+            lease.renew()?;
             lease.publish(&name, old, id)?;
         }
         Ok(copied)

@@ -23,9 +23,11 @@ use ring::rand::SecureRandom;
 use rustix::fs::OFlags;
 use sidecore_sys::folder::Folder;
 use sidecore_sys::input::read_text;
-use std::fmt;
-use std::io::{self, Write};
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 use zeroize::Zeroizing;
 
 /// 32 secret bytes.
@@ -98,7 +100,12 @@ impl Domain {
         let mut file = folder.open_file(name, flags, 0o600).map_err(failed)?;
         let written = file.write_all(text.as_bytes());
         let written = written.and_then(|()| file.sync_all());
-        written.and_then(|()| folder.sync()).map_err(failed)
+        let written = written.and_then(|()| folder.sync());
+        written.map_err(|source| {
+            // Best effort: a part of a file is of no use.
+            folder.remove_file(name.as_os_str()).ok();
+            failed(source)
+        })
     }
 
     /// Adds a key to a domain's file; manifests are encrypted with it from then on. Returns its
@@ -108,14 +115,19 @@ impl Domain {
     /// [`StoreError::Key`]; then the file is as it was.
     pub fn rotate(path: &Path) -> Result<u32, StoreError> {
         let failed = |source| unusable(path, source);
+        let (folder, name) = Folder::of_file(path).map_err(failed)?;
+        // Of two at once, one would lose the other's key, and all that was encrypted with it.
+        folder.lock_within(LOCK_WAIT_MAX).map_err(failed)?;
+        // A link's target is another folder's file: it would stay as it is, without the key.
+        let found = folder.read_file(Path::new(&name)).map_err(failed)?;
+        let mode = found.metadata().map_err(failed)?.permissions().mode() & 0o777;
         let (salt, mut ring) = read_file(path)?;
         let last = ring.last().map_or(0, |(number, _)| *number);
         let next = last.checked_add(1);
         let next = next.ok_or_else(|| failed(io::Error::other("its numbers are used up")))?;
         ring.push((next, random()?));
         let text = file_text(&salt, &ring);
-        let (folder, name) = Folder::of_file(path).map_err(failed)?;
-        let replaced = folder.replace(&name, 0o600, |file| file.write_all(text.as_bytes()));
+        let replaced = folder.replace(&name, mode, |file| file.write_all(text.as_bytes()));
         replaced.and_then(|()| folder.sync()).map_err(failed)?;
         Ok(next)
     }
@@ -140,7 +152,8 @@ impl Domain {
         ))
     }
 
-    /// Seed of the search for chunk boundaries: lengths of chunks tell nothing across domains.
+    /// Seed of the search for chunk boundaries: domains cut equal contents at other places. It is
+    /// no strong secret: lengths of enough chunks of known contents tell it.
     pub(crate) fn cut_seed(&self) -> u64 {
         self.cut_seed
     }
@@ -264,9 +277,14 @@ fn opened(
 
 /// The lines of a domain's file.
 fn file_text(salt: &Secret, ring: &[(u32, Secret)]) -> Zeroizing<String> {
-    let mut text = Zeroizing::new(format!("{FIRST_LINE}\nsalt {}\n", Id(**salt)));
+    // In one piece: a text that grows leaves copies.
+    let len = FIRST_LINE.len() + LINE_BYTES_MAX * (1 + ring.len());
+    let mut text = Zeroizing::new(String::with_capacity(len));
+    text.push_str(FIRST_LINE);
+    // A string takes all that is written to it.
+    write!(text, "\nsalt {}\n", Id(**salt)).ok();
     for (number, secret) in ring {
-        text.push_str(&format!("key {number} {}\n", Id(**secret)));
+        write!(text, "key {number} {}\n", Id(**secret)).ok();
     }
     text
 }
@@ -317,6 +335,10 @@ pub(crate) const NONCE_BYTES: usize = 12;
 const FIRST_LINE: &str = "sidecore-domain 1";
 const BAD_LINE: &str =
     "a line of it is no `salt DIGITS` or `key NUMBER DIGITS` with 64 digits and rising numbers";
+/// `key NUMBER DIGITS` and a newline.
+const LINE_BYTES_MAX: usize = 96;
+/// Reading and writing a small file takes milliseconds.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Room for some ten thousand keys.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const TAG_CONTEXT: &str = "sidecore store: tag of a domain (v1)";

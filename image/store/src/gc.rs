@@ -94,8 +94,10 @@ pub(crate) struct Lease<'s> {
     key: String,
     generation: u64,
     renew_at_ms: u64,
-    /// Objects that were on the list.
+    /// Objects that were on the list, and may be gone.
     doomed: HashSet<String>,
+    /// Those of them that were taken off it since.
+    revived: HashSet<String>,
 }
 
 impl<'s> Lease<'s> {
@@ -114,6 +116,7 @@ impl<'s> Lease<'s> {
             generation: condemned.generation,
             renew_at_ms: 0,
             doomed,
+            revived: HashSet::new(),
         };
         lease.write()?;
         Ok(lease)
@@ -157,20 +160,35 @@ impl<'s> Lease<'s> {
     /// [`StoreError::LeaseLost`], [`StoreError::Io`].
     pub(crate) fn keep(&mut self, key: &str) -> Result<bool, StoreError> {
         if self.doomed.contains(key) {
-            let _lock = self.store.lock()?;
-            self.check()?;
-            let mut condemned = Condemned::read(self.store)?;
-            let before = condemned.objects.len();
-            condemned.objects.retain(|it| it.key != key);
-            if condemned.objects.len() < before {
-                condemned.write(self.store)?;
+            if !self.revived.contains(key) {
+                self.revive(key)?;
             }
             self.doomed.remove(key);
         }
         Ok(self.store.size(key)?.is_some())
     }
 
-    /// True if an object was on the list when the lease was taken, and was not revived.
+    /// Takes an object off the list, and as many others as before: a writer that needs all of a
+    /// long list writes it a few times, and not once for each object. Those that it does not need
+    /// are listed again by a later collection.
+    fn revive(&mut self, key: &str) -> Result<(), StoreError> {
+        let _lock = self.store.lock()?;
+        self.check()?;
+        let others = self.doomed.difference(&self.revived);
+        let others = others.take(self.revived.len()).cloned();
+        let mut revived: HashSet<String> = others.collect();
+        revived.insert(key.to_owned());
+        let mut condemned = Condemned::read(self.store)?;
+        let before = condemned.objects.len();
+        condemned.objects.retain(|it| !revived.contains(&it.key));
+        if condemned.objects.len() < before {
+            condemned.write(self.store)?;
+        }
+        self.revived.extend(revived);
+        Ok(())
+    }
+
+    /// True if an object was on the list when the lease was taken, and was not looked for since.
     pub(crate) fn is_doomed(&self, key: &str) -> bool {
         self.doomed.contains(key)
     }
@@ -211,8 +229,13 @@ impl Store {
     /// [`StoreError::Damaged`]: a name's manifest cannot be read; then nothing is listed, since
     /// what it needs is not known.
     pub fn condemn(&self) -> Result<u64, StoreError> {
+        self.condemn_but(&mut self.likely_needed())
+    }
+
+    fn condemn_but(&self, needed: &mut Needed) -> Result<u64, StoreError> {
         let _lock = self.lock()?;
-        let needed = self.needed()?;
+        needed.add_all(self)?;
+        let needed = &needed.keys;
         let mut condemned = Condemned::read(self)?;
         let before = condemned.objects.len();
         condemned.objects.retain(|it| !needed.contains(&it.key));
@@ -221,7 +244,9 @@ impl Store {
         let generation = generation
             .ok_or_else(|| StoreError::damaged(CONDEMNED, "its generations are used up"))?;
         let since_ms = self.now_ms();
-        let new = self.unlisted(&needed, &condemned)?;
+        let mut new = self.unlisted(needed, &condemned)?;
+        // A list that nothing can read back would end all work. The rest has its turn later.
+        new.truncate(CONDEMNED_MAX.saturating_sub(condemned.objects.len()));
         let new: Vec<Doomed> = (new.into_iter())
             .map(|key| Doomed {
                 key,
@@ -268,11 +293,16 @@ impl Store {
     /// # Errors
     /// As [`Store::condemn`].
     pub fn sweep(&self, grace: Duration) -> Result<Collected, StoreError> {
+        self.sweep_but(&mut self.likely_needed(), grace)
+    }
+
+    fn sweep_but(&self, needed: &mut Needed, grace: Duration) -> Result<Collected, StoreError> {
         let _lock = self.lock()?;
         let (leases, seen) = self.end_leases()?;
-        let needed = self.needed()?;
+        needed.add_all(self)?;
         let mut condemned = Condemned::read(self)?;
         let before = condemned.objects.len();
+        let needed = &needed.keys;
         condemned.objects.retain(|it| !needed.contains(&it.key));
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         let now_ms = self.now_ms();
@@ -292,7 +322,7 @@ impl Store {
                 return Err(StoreError::damaged(CONDEMNED, "it lists what is no object"));
             }
             collected.removed_bytes += self.size(&doomed.key)?.unwrap_or(0);
-            self.remove_object(&doomed.key)?;
+            self.discard(&doomed.key)?;
             collected.removed += 1;
         }
         collected.waiting = u64::try_from(waiting.len()).unwrap_or(u64::MAX);
@@ -312,8 +342,9 @@ impl Store {
     /// # Errors
     /// As [`Store::condemn`].
     pub fn collect(&self, grace: Duration) -> Result<Collected, StoreError> {
-        let condemned = self.condemn()?;
-        let swept = self.sweep(grace)?;
+        let mut needed = self.likely_needed();
+        let condemned = self.condemn_but(&mut needed)?;
+        let swept = self.sweep_but(&mut needed, grace)?;
         Ok(Collected { condemned, ..swept })
     }
 
@@ -337,7 +368,11 @@ impl Store {
                 continue;
             };
             let term: Term = parse_json(&key, &bytes)?;
-            if term.expires_ms < self.now_ms() {
+            let now_ms = self.now_ms();
+            // A lease of a machine whose clock is far ahead would hold removals up for as long. It
+            // is given up, too: its writer then publishes nothing.
+            let is_odd = term.expires_ms > now_ms.saturating_add(TERM_MS + CLOCK_ERROR_MS);
+            if term.expires_ms < now_ms || is_odd {
                 self.remove_object(&key)?;
                 continue;
             }
@@ -347,20 +382,47 @@ impl Store {
         Ok((live, seen))
     }
 
-    /// Keys of all objects that names need. The lock is held.
-    fn needed(&self) -> Result<HashSet<String>, StoreError> {
-        let mut needed = HashSet::new();
-        for name in self.names()? {
-            let Some(id) = self.reference(&name)? else {
+    /// What names need at this time. Manifests are read here, without the lock, which others wait
+    /// for no longer than a minute.
+    fn likely_needed(&self) -> Needed {
+        let mut needed = Needed::default();
+        // A name that is removed meanwhile, or damage: what counts is seen with the lock.
+        if let Err(error) = needed.add_all(self) {
+            tracing::info!("looked at again: {error}");
+        }
+        needed
+    }
+
+    /// Removes an object that nothing needs.
+    fn discard(&self, key: &str) -> Result<(), StoreError> {
+        let removed = self.backend.discard(key);
+        removed.map_err(|source| StoreError::io("remove", key, &*self.backend, source))
+    }
+}
+
+/// Keys of objects that names need, or needed a short time ago.
+#[derive(Default)]
+struct Needed {
+    keys: HashSet<String>,
+}
+
+impl Needed {
+    /// Adds what names need now; with the lock held, all that they need. A manifest never changes:
+    /// one that was read before is not read again.
+    fn add_all(&mut self, store: &Store) -> Result<(), StoreError> {
+        for name in store.names()? {
+            let Some(id) = store.reference(&name)? else {
                 continue;
             };
-            if !needed.insert(id.manifest()) {
+            let key = id.manifest();
+            if self.keys.contains(&key) {
                 continue;
             }
-            let (head, _) = self.manifest_bytes(&id)?;
-            needed.extend(head.packs.iter().map(Id::pack));
+            let (head, _) = store.manifest_bytes(&id)?;
+            self.keys.extend(head.packs.iter().map(Id::pack));
+            self.keys.insert(key);
         }
-        Ok(needed)
+        Ok(())
     }
 }
 
@@ -373,10 +435,13 @@ fn is_removable(key: &str) -> bool {
 }
 
 const CONDEMNED: &str = "condemned";
-/// Some half a million objects.
+/// Objects on the list, of at most 180 bytes each.
+const CONDEMNED_MAX: usize = 350_000;
 const CONDEMNED_BYTES_MAX: u64 = 64 << 20;
 const TERM_BYTES_MAX: u64 = 4096;
 /// A writer that says nothing for this long is given up.
 const TERM_MS: u64 = 15 * 60 * 1000;
+/// More than clocks of machines differ by.
+const CLOCK_ERROR_MS: u64 = 24 * 3600 * 1000;
 /// A writer that lives has renamed its file before.
 const UNFINISHED_AGE_MIN: Duration = Duration::from_secs(3600);

@@ -248,10 +248,25 @@ impl Store {
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         // A publication in progress sees the name as it was, or without it.
         let _lock = self.lock()?;
-        if self.reference(name)?.is_none() {
-            return Err(StoreError::Unknown(name.to_owned()));
+        match self.reference(name) {
+            // Else a damaged name would stay, and end every garbage collection.
+            Ok(Some(_)) | Err(StoreError::Damaged { .. }) => {}
+            Ok(None) => return Err(StoreError::Unknown(name.to_owned())),
+            Err(error) => return Err(error),
         }
         self.remove_object(&reference_key(name))
+    }
+
+    /// Makes sure that a version can be published under a name, before its image is read; with
+    /// `replace`, also where there is one. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`], [`StoreError::Name`], [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn check_name(&self, name: &str, replace: bool) -> Result<(), StoreError> {
+        match self.reference(name)? {
+            Some(_) if !replace => Err(StoreError::Exists(name.to_owned())),
+            _ => Ok(()),
+        }
     }
 
     /// Average bytes of a chunk's contents.

@@ -294,6 +294,11 @@ pub(crate) fn lists(chunks: &[Packed], key: &ChunkKey, at: u32, lengths: (u32, u
     })
 }
 
+/// Bytes of a pack with `chunks` chunks without those of the chunks themselves.
+pub(crate) fn pack_overhead_bytes(chunks: usize) -> u64 {
+    (HEAD_BYTES + TAIL_BYTES + chunks * RECORD_BYTES).to_u64()
+}
+
 /// Bytes after which a pack is written.
 pub(crate) const PACK_BYTES: usize = 16 << 20;
 /// A pack and the longest chunk and index that may still be added, rounded up.
@@ -317,8 +322,8 @@ mod tests {
 
     #[test]
     fn parts_come_back_in_order() {
-        let items: Vec<u32> = (0..1000).collect();
-        for threads in [0, 1, 3, 7, 2000] {
+        let items: Vec<u32> = (0..100).collect();
+        for threads in [0, 1, 3, 7, 200] {
             let twice = |part: &[u32]| Ok(part.iter().map(|it| it * 2).collect());
             let found = in_parts(&items, threads, twice).unwrap();
             assert!(found.iter().zip(&items).all(|(two, one)| *two == 2 * one));

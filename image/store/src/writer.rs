@@ -66,7 +66,8 @@ pub struct Session<'s> {
     domain: &'s Domain,
     lease: Lease<'s>,
     known: HashMap<Id, Place>,
-    /// Packs by number; one that is being filled has no id yet.
+    /// Packs by number; the one that is being filled, with the next number, has no id yet. Chunks
+    /// in a pack that is not here any more are not there.
     packs: HashMap<u32, Id>,
     next_pack: u32,
     filling: Option<PackBuilder>,
@@ -104,6 +105,8 @@ impl<'s> Session<'s> {
         for name in store.list(PACKS)? {
             if let Some(id) = Id::parse(&name) {
                 session.learn(id)?;
+                // Tens of thousands of packs on a slow disk take a while.
+                session.lease.renew()?;
             }
         }
         Ok(session)
@@ -256,14 +259,16 @@ impl<'s> Session<'s> {
         let Some(place) = self.known.get(&id).copied() else {
             return Ok(false);
         };
-        // The pack that is being filled has no id, and cannot go.
-        let pack = self.packs.get(&place.pack).map(Id::pack);
-        if let Some(pack) = pack.filter(|pack| self.lease.is_doomed(pack))
-            && !self.lease.keep(&pack)?
-        {
-            // It was removed, with all chunks in it.
-            self.known.retain(|_, other| other.pack != place.pack);
-            return Ok(false);
+        match self.packs.get(&place.pack).map(Id::pack) {
+            // The pack that is being filled has no id, and cannot go.
+            None if place.pack == self.next_pack => {}
+            None => return Ok(false),
+            Some(pack) if self.lease.is_doomed(&pack) && !self.lease.keep(&pack)? => {
+                // It was removed, with all chunks in it.
+                self.packs.remove(&place.pack);
+                return Ok(false);
+            }
+            Some(_) => {}
         }
         // An index that states another length for these contents is wrong.
         let is_right = place.raw_bytes.to_usize() == raw_len;
@@ -303,8 +308,9 @@ impl<'s> Session<'s> {
             return Ok(());
         };
         let id = Id::of(&bytes);
-        self.store.put(&id.pack(), &bytes)?;
+        // Its number is gone even if it cannot be written: its chunks are then not there.
         let number = self.number_pack()?;
+        self.store.put(&id.pack(), &bytes)?;
         self.packs.insert(number, id);
         self.written_bytes += bytes.len().to_u64();
         Ok(())
@@ -363,9 +369,7 @@ impl<'s> Session<'s> {
 
     /// Takes the chunks in these packs for chunks that the store has not.
     pub(crate) fn forget(&mut self, packs: &HashSet<Id>) {
-        let numbers = self.packs.iter().filter(|(_, id)| packs.contains(*id));
-        let numbers: HashSet<u32> = numbers.map(|(number, _)| *number).collect();
-        self.known.retain(|_, place| !numbers.contains(&place.pack));
+        self.packs.retain(|_, id| !packs.contains(&*id));
     }
 
     /// Stores those chunks of a version anew, as they are, whose packs were forgotten. Has its name

@@ -18,6 +18,7 @@ use sidecore_store::{
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,9 +30,8 @@ struct Memory {
     /// Operations so far.
     done: AtomicU64,
     /// The operation that fails, as do all later ones; 0 for none.
+    /// Its own effect is there all the same.
     fails_at: AtomicU64,
-    /// 1 if the effect of the operation that fails is there all the same.
-    is_half_done: AtomicU64,
 }
 
 impl Memory {
@@ -39,11 +39,10 @@ impl Memory {
     fn count(&self) -> io::Result<bool> {
         let number = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         let fails_at = self.fails_at.load(Ordering::Relaxed);
-        let is_half_done = self.is_half_done.load(Ordering::Relaxed) == 1;
         match fails_at {
             0 => Ok(false),
             _ if number < fails_at => Ok(false),
-            _ if number == fails_at && is_half_done => Ok(true),
+            _ if number == fails_at => Ok(true),
             _ => Err(dead()),
         }
     }
@@ -329,6 +328,11 @@ fn names_are_conditions() {
         add_to(&store, &shared, "b", b"", true),
         Err(StoreError::Limit(_))
     ));
+    // Before an image is read.
+    store.check_name("a", true).unwrap();
+    store.check_name("b", false).unwrap();
+    store.check_name("a", false).unwrap_err();
+    store.check_name("../a", true).unwrap_err();
     let added = add(&store, "a", b"two");
     let listed = store.versions(&shared).unwrap();
     assert_eq!(listed[0].manifest, added.manifest);
@@ -365,7 +369,7 @@ fn damage_of_any_object_is_named_and_never_delivered() {
     let session = Session::begin(&store, &domain, 1, 1).unwrap();
     let whole = memory.objects.lock().unwrap().clone();
     for (key, object) in &whole {
-        let step = if key.starts_with("packs") { 97 } else { 1 };
+        let step = if key.starts_with("packs") { 499 } else { 3 };
         let cuts = (0..object.len())
             .step_by(step * 3)
             .map(|len| object[..len].to_vec());
@@ -412,6 +416,18 @@ fn a_damaged_pack_is_stored_again() {
     let added = add(&store, "disk", &bytes);
     assert_eq!(added.new_chunks, added.chunks);
     assert!(read(&store, "disk") == bytes && is_whole(&store).is_empty());
+}
+
+#[test]
+fn a_damaged_name_can_be_removed() {
+    let (memory, store, _) = store();
+    add(&store, "disk", b"one");
+    let mut objects = memory.objects.lock().unwrap();
+    objects.insert("refs/disk".to_owned(), b"one".to_vec());
+    drop(objects);
+    store.collect(Duration::ZERO).unwrap_err();
+    store.remove("disk").unwrap();
+    assert_eq!(store.collect(Duration::ZERO).unwrap().removed, 2);
 }
 
 #[test]
@@ -557,6 +573,9 @@ fn a_folder_keeps_copies_and_cleans_a_store() {
     file.set_modified(old).unwrap();
     again.collect(Duration::ZERO).unwrap();
     assert!(!left.exists());
+    let made = folder.path().join("here");
+    let mode = made.metadata().unwrap().mode();
+    assert_eq!(mode & 0o077, 0, "closed to others");
     // Links in the store are not followed.
     let link = folder.path().join("here/refs/link");
     std::os::unix::fs::symlink(folder.path().join("here/refs/one"), link).unwrap();
