@@ -132,7 +132,7 @@ pub struct FolderBackend {
 
 impl FolderBackend {
     /// Makes the folder and those in it, where they are missing. A new folder is closed to other
-    /// users, who might not read the images themselves; an existing one keeps its mode.
+    /// users: they may not read the images themselves. An existing one keeps its mode.
     ///
     /// # Errors
     /// The system's; a folder of another user, or one that others may write to.

@@ -7,7 +7,9 @@
 use crate::backend::{Id, MANIFESTS, PACKS};
 use crate::domain::Domain;
 use crate::gc::Lease;
-use crate::pack::{PACK_BYTES_MAX, PackIndex, Packed, lists, pack_overhead_bytes};
+use crate::pack::{
+    PACK_BYTES_MAX, PackIndex, Packed, check_contents, lists, pack_overhead_bytes,
+};
 use crate::version::Version;
 use crate::writer::Session;
 use crate::{Store, StoreError};
@@ -402,6 +404,7 @@ impl Store {
                 let found = found.filter(|bytes| Id::of(bytes) == *pack);
                 let reason = "it is not there, or its bytes are not those of its name";
                 let bytes = found.ok_or_else(|| StoreError::damaged(&key, reason))?;
+                check_contents(&bytes).map_err(|reason| StoreError::damaged(&key, reason))?;
                 to.put(&key, &bytes)?;
                 copied.objects += 1;
                 copied.copied_bytes += bytes.len().to_u64();

@@ -32,6 +32,7 @@ use crate::backend::{Id, LEASES, MANIFESTS, PACKS};
 use crate::domain::random;
 use crate::{Store, StoreError, parse_json, reference_key};
 use std::collections::HashSet;
+use std::io;
 use std::time::Duration;
 
 /// Result of a collection.
@@ -343,9 +344,22 @@ impl Store {
     /// As [`Store::condemn`].
     pub fn collect(&self, grace: Duration) -> Result<Collected, StoreError> {
         let mut needed = self.likely_needed();
-        let condemned = self.condemn_but(&mut needed)?;
+        let mut first = Collected::default();
+        let condemned = match self.condemn_but(&mut needed) {
+            // No room for a longer list: what is on it already goes first.
+            Err(StoreError::Io { source, .. }) if is_full(&source) => {
+                first = self.sweep_but(&mut needed, grace)?;
+                self.condemn_but(&mut needed)?
+            }
+            condemned => condemned?,
+        };
         let swept = self.sweep_but(&mut needed, grace)?;
-        Ok(Collected { condemned, ..swept })
+        Ok(Collected {
+            condemned,
+            removed: first.removed + swept.removed,
+            removed_bytes: first.removed_bytes + swept.removed_bytes,
+            ..swept
+        })
     }
 
     /// Sizes in bytes of the objects on the list, summed.
@@ -424,6 +438,15 @@ impl Needed {
         }
         Ok(())
     }
+}
+
+/// True for the errors of a full disk.
+fn is_full(error: &io::Error) -> bool {
+    let kind = error.kind();
+    matches!(
+        kind,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// True for the key of a pack or of a manifest.

@@ -123,6 +123,27 @@ impl PackIndex {
         Self::parse(&head, &index, &tail, index_at).map_err(damaged)
     }
 
+    /// Reads the index in the bytes of a whole pack.
+    ///
+    /// # Errors
+    /// The fault.
+    fn of_bytes(bytes: &[u8]) -> Result<Self, &'static str> {
+        let behind_head = |at: &usize| *at >= HEAD_BYTES;
+        let tail_at = bytes.len().checked_sub(TAIL_BYTES).filter(behind_head);
+        let tail_at = tail_at.ok_or("it is too short for a pack")?;
+        let (rest, tail) = bytes.split_at(tail_at);
+        let count = tail_count(tail).ok_or("its end is not that of a pack")?;
+        let index_at = tail_at.checked_sub(count.to_usize() * RECORD_BYTES);
+        let index_at = index_at.filter(behind_head);
+        let index_at = index_at.ok_or("its index is longer than it")?;
+        Self::parse(
+            &rest[..HEAD_BYTES],
+            &rest[index_at..],
+            tail,
+            index_at.to_u64(),
+        )
+    }
+
     /// Checks head, index and tail; the index begins at `index_at`.
     fn parse(head: &[u8], index: &[u8], tail: &[u8], index_at: u64) -> Result<Self, &'static str> {
         let version = VERSION.to_le_bytes();
@@ -156,6 +177,34 @@ impl PackIndex {
             false => Err("its chunks do not fill it"),
         }
     }
+}
+
+/// Makes sure that a pack from elsewhere holds what its index says, as far as that needs no keys:
+/// a writer that finds a chunk in an index does not store it again.
+///
+/// # Errors
+/// The fault.
+pub(crate) fn check_contents(bytes: &[u8]) -> Result<(), String> {
+    let index = PackIndex::of_bytes(bytes)?;
+    let domain = Domain::shared();
+    if index.tag != domain.tag() {
+        return Ok(());
+    }
+    let mut inflater = make_inflater(CodecId::Zstd);
+    // The contents are compared with their name, which is a stronger check.
+    inflater.set_verified(true);
+    for chunk in &index.chunks {
+        let start = chunk.at.to_usize();
+        // Inside: the lengths add up to where the index begins.
+        let stored = &bytes[start..start + chunk.stored_bytes.to_usize()];
+        let mut raw = vec![0; chunk.raw_bytes.to_usize()];
+        let inflated = inflater.inflate(stored, &mut raw);
+        inflated.map_err(|error| error.to_string())?;
+        if chunk_id(&domain.chunk_key(&raw)) != chunk.id {
+            return Err("a chunk in it is another one than its index says".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// The number of chunks in a pack, as its last bytes say.
@@ -328,6 +377,32 @@ mod tests {
             let found = in_parts(&items, threads, twice).unwrap();
             assert!(found.iter().zip(&items).all(|(two, one)| *two == 2 * one));
             assert_eq!(found.len(), items.len());
+        }
+    }
+
+    #[test]
+    fn a_pack_from_elsewhere_is_checked_by_its_contents() {
+        let domain = Domain::shared();
+        let raw = [vec![1; 5000], vec![2; 7000]];
+        let keys = [&raw[0], &raw[1]].map(|raw| domain.chunk_key(raw));
+        let pack = |tag, names: [usize; 2]| {
+            let mut encoder = Encoder::new(&domain, 3).unwrap();
+            let mut pack = PackBuilder::new(tag).unwrap();
+            for (contents, name) in names.into_iter().enumerate() {
+                let stored = encoder.encode(&keys[contents], &raw[contents]).unwrap();
+                let raw_bytes = u32::try_from(raw[contents].len()).unwrap();
+                pack.push(chunk_id(&keys[name]), &stored, raw_bytes);
+            }
+            pack.finish().unwrap()
+        };
+        let whole = pack(domain.tag(), [0, 1]);
+        check_contents(&whole).unwrap();
+        let lying = check_contents(&pack(domain.tag(), [0, 0])).unwrap_err();
+        assert!(lying.contains("another one"), "{lying}");
+        // Those of a domain open with its keys alone.
+        check_contents(&pack([7; TAG_BYTES], [0, 0])).unwrap();
+        for len in 0..whole.len() {
+            check_contents(&whole[..len]).unwrap_err();
         }
     }
 
