@@ -7,9 +7,7 @@
 use crate::backend::{Id, MANIFESTS, PACKS};
 use crate::domain::Domain;
 use crate::gc::Lease;
-use crate::pack::{
-    PACK_BYTES_MAX, PackIndex, Packed, check_contents, lists, pack_overhead_bytes,
-};
+use crate::pack::{PACK_BYTES_MAX, PackIndex, Packed, check_contents, lists, pack_overhead_bytes};
 use crate::version::Version;
 use crate::writer::Session;
 use crate::{Store, StoreError};
