@@ -153,14 +153,14 @@ impl AddArgs {
         let began = Instant::now();
         let domain = domain(self.open.domain())?;
         let store = open(&self.store)?;
-        // Before hours of work.
-        store.check_name(&self.name, self.replace)?;
         let engines = self.open.engines.count();
         let device = self.open.device()?;
         if device.index().lock().is_some() && self.open.domain().is_none() {
             tracing::warn!("the image is encrypted; in the store it is in the clear");
         }
         let mut session = Session::begin(&store, &domain, self.level, engines)?;
+        // Before hours of work.
+        store.check_name(&self.name, self.replace)?;
         let stored = watched(Some(device.size_bytes()), "storing", |on_bytes| {
             session.store(&*device, on_bytes)
         })?;

@@ -192,7 +192,7 @@ impl Model<'_> {
 #[test]
 fn writers_collectors_and_crashes_in_any_order_keep_what_is_named() {
     let mut random = Random::new(6);
-    let parts: Vec<_> = (0..8).map(|_| bytes_of(&mut random, 20_000)).collect();
+    let parts: Vec<_> = (0..8).map(|_| bytes_of(&mut random, 8_000)).collect();
     let image = |_| {
         let pick = |_| parts[random.index(parts.len())].clone();
         (0..3).map(pick).collect::<Vec<_>>().concat()
