@@ -3,10 +3,10 @@
 //! Why here: a version is a raw image whose bytes come from chunks, so it is a source of
 //! `sidecore-block`'s device: whatever reads an image (mounts, exports, `unpack`) reads a version.
 //! Must stay true: every chunk is compared with its key before a byte of it is delivered. Memory is
-//! bounded by the manifest and [`RECENT_CHUNKS`].
+//! bounded by two manifests and [`RECENT_CHUNKS`].
 //! Called from: any thread; blocks on the store. Chunks of one read are fetched side by side.
 
-use crate::backend::{Backend, Id};
+use crate::backend::Id;
 use crate::domain::{Domain, Secret};
 use crate::manifest::{Entry, Manifest};
 use crate::pack::{Decoder, in_parts};
@@ -23,10 +23,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A version of an image in a store.
 pub struct Version {
-    backend: Arc<dyn Backend>,
+    store: Store,
     domain: Arc<Domain>,
     id: Id,
     manifest: Manifest,
+    /// The manifest that its name was last seen with, and what it says if it is the same version
+    /// with its chunks in other places.
+    moved: Mutex<(Id, Option<Arc<Manifest>>)>,
     /// Contents of the chunks that were read last, by the number of their entry.
     recent: Mutex<VecDeque<(usize, Arc<[u8]>)>>,
     fetched_bytes: AtomicU64,
@@ -41,10 +44,11 @@ impl Version {
     pub fn open(store: &Store, name: &str, domain: Arc<Domain>) -> Result<Self, StoreError> {
         let (id, manifest) = store.manifest(name, &domain)?;
         Ok(Self {
-            backend: Arc::clone(&store.backend),
+            store: store.clone(),
             domain,
             id,
             manifest,
+            moved: Mutex::new((id, None)),
             recent: Mutex::default(),
             fetched_bytes: AtomicU64::new(0),
         })
@@ -102,24 +106,53 @@ impl Version {
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     pub(crate) fn stored(&self, number: usize) -> Result<Vec<u8>, StoreError> {
-        let (key, range) = self.place(number);
-        let stored = self.read_place(&key, range)?;
+        let stored = self.fetch_stored(number)?;
         self.decode(&mut Decoder::new(&self.domain), number, stored.clone())?;
         Ok(stored)
     }
 
     /// Key of the pack of an entry that is no hole, and the range in it.
     fn place(&self, number: usize) -> (String, Range<u64>) {
-        let entry = &self.manifest.entries[number];
-        let key = self.manifest.head.packs[entry.pack.to_usize()].pack();
+        let moved = self.moved.lock().1.clone();
+        let manifest = moved.as_deref().unwrap_or(&self.manifest);
+        let entry = &manifest.entries[number];
+        let key = manifest.head.packs[entry.pack.to_usize()].pack();
         let start = u64::from(entry.at);
         (key, start..start + u64::from(entry.stored_bytes))
     }
 
+    /// The stored bytes of the chunk of an entry, unchecked.
+    fn fetch_stored(&self, number: usize) -> Result<Vec<u8>, StoreError> {
+        let (key, range) = self.place(number);
+        match self.read_place(&key, range) {
+            // A mount outlives compactions, after which a pack may be gone.
+            Err(StoreError::Io { .. }) if self.has_moved()? => {
+                let (key, range) = self.place(number);
+                self.read_place(&key, range)
+            }
+            read => read,
+        }
+    }
+
+    /// Looks if the name stands for the same version with its chunks in other places now.
+    fn has_moved(&self) -> Result<bool, StoreError> {
+        let name = &self.manifest.name;
+        let id = self.store.reference(name)?;
+        // A manifest is long: the same one is not read again for each chunk that is gone.
+        if id == Some(self.moved.lock().0) {
+            return Ok(self.moved.lock().1.is_some());
+        }
+        let (id, manifest) = self.store.manifest(name, &self.domain)?;
+        // An equal digest: the same entries, but for their places.
+        let is_same = manifest.digest == self.manifest.digest;
+        *self.moved.lock() = (id, is_same.then(|| Arc::new(manifest)));
+        Ok(is_same)
+    }
+
     fn read_place(&self, key: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
-        let stored = self.backend.read(key, range);
-        let stored =
-            stored.map_err(|source| StoreError::io("read", key, &*self.backend, source))?;
+        let backend = &*self.store.backend;
+        let stored = backend.read(key, range);
+        let stored = stored.map_err(|source| StoreError::io("read", key, backend, source))?;
         // Relaxed: a counter.
         self.fetched_bytes
             .fetch_add(stored.len().to_u64(), Ordering::Relaxed);
@@ -143,8 +176,7 @@ impl Version {
 
     /// The contents of the chunk of an entry, from the store.
     fn load(&self, decoder: &mut Decoder<'_>, number: usize) -> Result<Arc<[u8]>, StoreError> {
-        let (key, range) = self.place(number);
-        let stored = self.read_place(&key, range)?;
+        let stored = self.fetch_stored(number)?;
         Ok(self.decode(decoder, number, stored)?.into())
     }
 

@@ -446,6 +446,7 @@ fn compaction_frees_what_is_used_in_part() {
         let before = store.versions(&domain).unwrap();
         store.remove("large").unwrap();
         store.collect(Duration::ZERO).unwrap();
+        let mounted = Version::open(&store, "small", Arc::clone(&domain)).unwrap();
         let held = store.totals().unwrap().stored_bytes;
         assert!(held > 400_000, "{held}");
         clock.fetch_add(60_000, Ordering::Relaxed);
@@ -458,6 +459,10 @@ fn compaction_frees_what_is_used_in_part() {
         store.collect(Duration::ZERO).unwrap();
         let left = store.totals().unwrap().stored_bytes;
         assert!(left < 100_000, "{left}");
+        // A reader that began before finds the new places.
+        let mut found = vec![0; small.len()];
+        mounted.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == small);
         let after = store.versions(&domain).unwrap();
         let kept = before.iter().find(|it| it.name == "small").unwrap();
         assert_eq!(after[0].digest, kept.digest);
