@@ -133,7 +133,7 @@ impl Draft<'_> {
     /// # Errors
     /// [`StoreError::Limit`]: too many chunks; [`StoreError::Codec`], [`StoreError::Cipher`].
     pub(crate) fn encode(&self, domain: &Domain) -> Result<Vec<u8>, StoreError> {
-        let limit = || StoreError::Limit("a version has more chunks than a manifest can hold");
+        let limit = || StoreError::Limit(TOO_MANY);
         // Only the packs in use, in the order of their first one.
         let (mut numbers, mut packs) = (HashMap::new(), Vec::new());
         let mut entries = self.entries.to_vec();
@@ -312,6 +312,11 @@ pub(crate) const HOLE: u32 = u32::MAX;
 /// Longest manifest: of an image of some 300 GiB in chunks of 64 KiB.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 288 << 20;
 const PAYLOAD_BYTES_MAX: u32 = 256 << 20;
+/// Entries that a manifest has room for, whatever its name.
+pub(crate) const ENTRIES_MAX: usize = (256 << 20) / ENTRY_BYTES - 16;
+/// Said of an image with more.
+pub(crate) const TOO_MANY: &str =
+    "the image has too many chunks for a version; use a store with larger ones (init --chunk)";
 const MAGIC: [u8; 8] = *b"sideroot";
 const VERSION: u32 = 1;
 /// Head without the list of packs.

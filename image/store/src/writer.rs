@@ -13,7 +13,7 @@
 use crate::backend::{Id, PACKS};
 use crate::domain::{ChunkKey, Domain, chunk_id};
 use crate::gc::Lease;
-use crate::manifest::{Draft, Entry, HOLE};
+use crate::manifest::{Draft, ENTRIES_MAX, Entry, HOLE, TOO_MANY};
 use crate::pack::{Encoder, PackBuilder, PackIndex, in_parts};
 use crate::version::Version;
 use crate::{Store, StoreError};
@@ -175,6 +175,10 @@ impl<'s> Session<'s> {
                 break;
             }
             self.store_pieces(&pieces, &mut stored)?;
+            // Now, and not once all of it is stored.
+            if stored.entries.len() > ENTRIES_MAX {
+                return Err(StoreError::Limit(TOO_MANY));
+            }
             progress(stored.raw_bytes);
             self.lease.renew()?;
         }
