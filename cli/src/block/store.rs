@@ -448,7 +448,7 @@ struct Removed {
 What no version needs is listed first, and removed by a later collection once it was listed for \
 the time of --lease and no writer at work may rely on it. Writers, readers and collectors may run \
 at the same time, and each may be killed at any moment. The time is for readers of versions that \
-were removed.")]
+were removed or replaced.")]
 pub(crate) struct GcArgs {
     /// Folder of the store
     store: PathBuf,

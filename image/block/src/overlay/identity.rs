@@ -80,12 +80,10 @@ impl Identity {
         Ok(Self {
             size_bytes: index.raw_bytes(),
             hash: *hasher.finalize().as_bytes(),
-            key: match index.key() {
-                Some(key) => Some(Arc::clone(key)),
-                None => {
-                    (source.secret()).map(|secret| FrameKey::of_secret(Cipher::Aes256Gcm, &secret))
-                }
-            },
+            key: index.key().cloned().or_else(|| {
+                let secret = source.secret()?;
+                Some(FrameKey::of_secret(Cipher::Aes256Gcm, &secret))
+            }),
         })
     }
 }
