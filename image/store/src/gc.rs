@@ -241,7 +241,10 @@ impl Store {
         let before = condemned.objects.len();
         condemned.objects.retain(|it| !needed.contains(&it.key));
         let is_shorter = condemned.objects.len() < before;
-        let generation = condemned.generation.checked_add(1);
+        // Greater than any that a writer has seen, also where an older list was restored.
+        let leases = self.leases()?;
+        let seen = leases.iter().map(|(_, term)| term.generation).max();
+        let generation = condemned.generation.max(seen.unwrap_or(0)).checked_add(1);
         let generation = generation
             .ok_or_else(|| StoreError::damaged(CONDEMNED, "its generations are used up"))?;
         let since_ms = self.now_ms();
@@ -375,13 +378,7 @@ impl Store {
     /// that one of them has seen. The lock is held.
     fn end_leases(&self) -> Result<(u64, u64), StoreError> {
         let (mut live, mut seen) = (0, u64::MAX);
-        for name in self.list(LEASES)? {
-            let key = format!("{LEASES}/{name}");
-            // Writers remove their own without the lock.
-            let Some(bytes) = self.get(&key, TERM_BYTES_MAX)? else {
-                continue;
-            };
-            let term: Term = parse_json(&key, &bytes)?;
+        for (key, term) in self.leases()? {
             let now_ms = self.now_ms();
             // A lease of a machine whose clock is far ahead would hold removals up for as long. It
             // is given up, too: its writer then publishes nothing.
@@ -394,6 +391,20 @@ impl Store {
             seen = seen.min(term.generation);
         }
         Ok((live, seen))
+    }
+
+    /// All leases, by their keys.
+    fn leases(&self) -> Result<Vec<(String, Term)>, StoreError> {
+        let mut leases = Vec::new();
+        for name in self.list(LEASES)? {
+            let key = format!("{LEASES}/{name}");
+            // Writers remove their own without the lock.
+            if let Some(bytes) = self.get(&key, TERM_BYTES_MAX)? {
+                let term = parse_json(&key, &bytes)?;
+                leases.push((key, term));
+            }
+        }
+        Ok(leases)
     }
 
     /// What names need at this time. Manifests are read here, without the lock, which others wait

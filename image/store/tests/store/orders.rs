@@ -323,6 +323,26 @@ fn a_condemned_pack_is_revived_by_its_next_user() {
 }
 
 #[test]
+fn a_list_that_was_restored_misleads_no_collection() {
+    let (memory, store, _) = store();
+    let bytes = bytes_of(&mut Random::new(16), 20_000);
+    for name in ["one", "two"] {
+        add(&store, name, &bytes);
+        store.remove(name).unwrap();
+        store.collect(Duration::ZERO).unwrap();
+    }
+    let domain = Domain::shared();
+    let mut session = Session::begin(&store, &domain, 1, 1).unwrap();
+    let source = MemorySource::new(bytes.clone());
+    let stored = session.store(&source, &mut |_| ()).unwrap();
+    memory.objects.lock().unwrap().remove("condemned");
+    store.collect(Duration::ZERO).unwrap();
+    store.collect(Duration::ZERO).unwrap();
+    session.publish("three", &stored, false).unwrap();
+    assert!(read(&store, "three") == bytes);
+}
+
+#[test]
 fn a_writer_that_was_given_up_publishes_nothing() {
     let (_, store, clock) = store();
     let bytes = bytes_of(&mut Random::new(8), 50_000);
