@@ -283,9 +283,9 @@ fn file_text(salt: &Secret, ring: &[(u32, Secret)]) -> Zeroizing<String> {
     let mut text = Zeroizing::new(String::with_capacity(len));
     text.push_str(FIRST_LINE);
     // A string takes all that is written to it.
-    write!(text, "\nsalt {}\n", Id(**salt)).ok();
+    writeln!(text, "\nsalt {}", Id(**salt)).ok();
     for (number, secret) in ring {
-        write!(text, "key {number} {}\n", Id(**secret)).ok();
+        writeln!(text, "key {number} {}", Id(**secret)).ok();
     }
     text
 }

@@ -12,7 +12,7 @@ use crate::StoreError;
 use crate::backend::Id;
 use crate::domain::{ChunkKey, Domain, NONCE_BYTES, TAG_BYTES, random};
 use crate::pack::{HEAD_BYTES, PACK_BYTES_MAX, are_lengths, le32};
-use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_bare::width::ToUsize;
 use sidecore_block::codec::{CodecId, make_deflater, make_inflater};
 use std::collections::HashMap;
 

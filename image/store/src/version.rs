@@ -21,6 +21,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// A chunk of a version by its number, and its contents.
+type Numbered = (usize, Arc<[u8]>);
+
 /// A version of an image in a store.
 pub struct Version {
     store: Store,
@@ -205,7 +208,7 @@ impl Version {
         &self,
         wanted: &BTreeSet<usize>,
         ahead: &BTreeSet<usize>,
-    ) -> Result<Vec<(usize, Arc<[u8]>)>, StoreError> {
+    ) -> Result<Vec<Numbered>, StoreError> {
         let mut loaded = Vec::with_capacity(wanted.len());
         let mut missing = Vec::new();
         for &number in wanted {

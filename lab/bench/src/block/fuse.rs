@@ -176,8 +176,8 @@ fn touch(
     let faults = UserFaults::adopt(faults).map_err(failed)?;
     let is_done = local_socket::poker()?;
     let waited_for = [is_done.as_fd(), server.ended()];
+    let pages = contents.len() / PAGE_BYTES;
     let (touched, was_filled) = std::thread::scope(|threads| {
-        let pages = contents.len() / PAGE_BYTES;
         let watcher = threads.spawn(|| fill_if_dead(&faults, memory.address(), pages, &waited_for));
         let touched = touch_all(&memory, contents);
         local_socket::poke(is_done.as_fd());

@@ -501,7 +501,7 @@ impl<N: Nic> Nic for Bond<N> {
 
 /// The own address of a link of a bond: locally administered, and different for each link.
 #[must_use]
-pub fn link_address(bond: Mac, index: usize) -> Mac {
+pub(crate) fn link_address(bond: Mac, index: usize) -> Mac {
     let [first, a, b, c, d, last] = bond;
     // Fewer links than 255, so that none has the bond's own.
     let number = u8::try_from(index + 1).unwrap_or(u8::MAX);

@@ -248,7 +248,7 @@ pub mod vlan {
     }
 }
 pub(crate) mod vnet;
-pub mod wireguard;
+pub(crate) mod wireguard;
 
 /// Bytes of the header before each frame on a TAP that segments (`virtio_net_hdr_v1`).
 pub use vnet::HEADER_BYTES as VNET_HEADER_BYTES;

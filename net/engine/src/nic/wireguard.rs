@@ -39,7 +39,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// Options of a tunnel.
-pub struct WireguardOptions {
+pub(crate) struct WireguardOptions {
     /// A name for messages.
     pub name: String,
     /// The private key of this end (X25519).
@@ -55,7 +55,7 @@ pub struct WireguardOptions {
 }
 
 /// Options of a peer.
-pub struct PeerOptions {
+pub(crate) struct PeerOptions {
     /// Its public key.
     pub public_key: [u8; 32],
     /// A secret that both ends share, in addition to their keys.
@@ -83,7 +83,7 @@ struct Peer {
 }
 
 /// A tunnel.
-pub struct Wireguard {
+pub(crate) struct Wireguard {
     private_key: StaticSecret,
     public_key: PublicKey,
     limiter: Arc<RateLimiter>,
@@ -116,7 +116,7 @@ impl Wireguard {
     /// # Errors
     /// [`NicError::Os`] if the port is taken; [`NicError::Options`] for an MTU out of range, too
     /// many peers, a key that two peers have, and a network that two peers have.
-    pub fn open(options: &WireguardOptions) -> Result<Self, NicError> {
+    pub(crate) fn open(options: &WireguardOptions) -> Result<Self, NicError> {
         let mtu_bytes = options.mtu_bytes;
         if !MTU_BYTES.contains(&mtu_bytes) {
             let reason = format!("an MTU of {mtu_bytes} bytes is not allowed; 1280 to 9000 are");
@@ -171,7 +171,8 @@ impl Wireguard {
     ///
     /// # Errors
     /// The system's.
-    pub fn local_address(&self) -> std::io::Result<SocketAddr> {
+    #[cfg(test)]
+    pub(crate) fn local_address(&self) -> std::io::Result<SocketAddr> {
         self.outbox.socket.local_addr()
     }
 
