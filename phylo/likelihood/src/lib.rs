@@ -1,7 +1,7 @@
 //! Likelihoods of phylogenetic trees: deterministic, without I/O.
 //!
-//! - [`msa`]: alignments, their checks and site patterns.
-//! - [`model`]: substitution models by their RAxML-NG names; [`tree`], [`newick`]: trees.
+//! - [`msa`], [`newick`]: alignments, site patterns and trees as text, of `sidecore-alignment`.
+//! - [`model`]: substitution models by their RAxML-NG names; [`tree`]: trees.
 //! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters, from conditional
 //!   likelihood vectors (CLVs, also called partials) of each node and their scalers.
 //! - [`kernel`]: the SIMD loops over patterns; [`runner`]: which engines run them.
@@ -15,13 +15,14 @@
 pub mod kernel;
 pub mod likelihood;
 pub mod model;
-pub mod msa;
-pub mod newick;
 pub mod parsimony;
 pub mod random;
 pub mod runner;
 pub mod simulate;
 pub mod tree;
+
+pub use sidecore_alignment as msa;
+pub use sidecore_alignment::newick;
 
 /// Runs the README's example.
 #[cfg(doctest)]

@@ -158,8 +158,8 @@ pub fn apply(part: &PartOptions, text: &str) -> Result<PartOptions, ProfileError
     let frequencies = parse(text, &part.patterns)?;
     let mut own = PartOptions::new(name, part.patterns.clone());
     own.patterns = own
-        .patterns
-        .with_site_frequencies(&own.model, &frequencies)?;
+        .model
+        .with_site_frequencies(own.patterns, &frequencies)?;
     Ok(own)
 }
 

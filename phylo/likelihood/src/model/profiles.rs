@@ -22,9 +22,9 @@ fn push(profiles: &mut SiteProfiles, exchange: &[f64], frequencies: &[f64]) {
     profiles.left_by_state.extend(&spectrum.left_by_state);
 }
 
-impl Patterns {
-    /// These patterns with frequencies of amino acids for each, twenty a pattern, for which a model
-    /// leaves its own. `model` has the rates of exchange, which must be fixed.
+impl Model {
+    /// Patterns with frequencies of amino acids for each, twenty a pattern, for which the model
+    /// leaves its own. Its rates of exchange must be fixed.
     ///
     /// # Errors
     /// [`ModelError::Contradiction`] where the model is not one fixed protein matrix.
@@ -32,19 +32,19 @@ impl Patterns {
     /// # Panics
     /// When `frequencies` are not twenty for each pattern.
     pub fn with_site_frequencies(
-        mut self,
-        model: &Model,
+        &self,
+        mut patterns: Patterns,
         frequencies: &[f64],
-    ) -> Result<Self, ModelError> {
-        assert_eq!(frequencies.len(), STATES * self.len(), "frequencies");
-        let plain = model.name.ascertainment == AscertainmentName::None;
-        if !plain || !model.name.exchange.is_fixed_protein() {
+    ) -> Result<Patterns, ModelError> {
+        assert_eq!(frequencies.len(), STATES * patterns.len(), "frequencies");
+        let plain = self.name.ascertainment == AscertainmentName::None;
+        if !plain || !self.name.exchange.is_fixed_protein() {
             return Err(ModelError::Contradiction {
-                model: model.to_string(),
+                model: self.to_string(),
                 what: NOT_ONE_MATRIX,
             });
         }
-        let exchange = model.name.exchange.expand(&model.exchange);
+        let exchange = self.name.exchange.expand(&self.exchange);
         let (mut made, mut of_pattern) = (SiteProfiles::default(), Vec::new());
         let mut known: HashMap<Vec<u64>, u32> = HashMap::new();
         for own in frequencies.chunks_exact(STATES) {
@@ -59,8 +59,8 @@ impl Patterns {
             }
             of_pattern.push(at);
         }
-        self.set_profiles(Arc::new(made), of_pattern);
-        Ok(self)
+        patterns.set_profiles(Arc::new(made), of_pattern);
+        Ok(patterns)
     }
 }
 

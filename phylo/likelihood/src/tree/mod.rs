@@ -17,6 +17,7 @@ pub(crate) use ids::NodeId;
 pub use ids::{EdgeId, HalfId};
 pub use traverse::Walk;
 
+pub use crate::newick::LENGTH_DEFAULT;
 use crate::newick::{Newick, write_label};
 use std::collections::{HashMap, VecDeque};
 
@@ -443,9 +444,7 @@ fn short(label: &str) -> String {
 /// The shortest branch, in expected substitutions a site: RAxML-NG's and IQ-TREE's.
 pub const LENGTH_MIN: f64 = 1e-6;
 /// The longest branch.
-pub(crate) const LENGTH_MAX: f64 = 100.0;
-/// The length of a branch that has none in its file: RAxML's.
-pub const LENGTH_DEFAULT: f64 = 0.1;
+pub const LENGTH_MAX: f64 = 100.0;
 
 #[cfg(test)]
 mod tests;

@@ -64,7 +64,7 @@ static CODONS: [[[u8; 3]; 64]; TABLES.len()] = {
 
 impl GeneticCode {
     /// The code of most genes in nuclei.
-    pub(crate) const STANDARD: Self = Self(0);
+    pub const STANDARD: Self = Self(0);
 
     /// The code of this number; `None` if there is none, or one whose stops may also be amino acids
     /// (27, 28, 31).
@@ -86,12 +86,17 @@ impl GeneticCode {
     }
 
     /// The amino acid of three bases (A 0, C 1, G 2, T 3), or `*`.
-    pub(crate) fn amino_acid(self, bases: [u8; 3]) -> u8 {
+    ///
+    /// # Panics
+    /// When a base is above 3.
+    #[must_use]
+    pub fn amino_acid(self, bases: [u8; 3]) -> u8 {
         TABLES[self.0].1[place(bases)]
     }
 
     /// State by state its bases.
-    pub(crate) fn codons(self) -> &'static [[u8; 3]] {
+    #[must_use]
+    pub fn codons(self) -> &'static [[u8; 3]] {
         &CODONS[self.0][..self.states()]
     }
 

@@ -205,7 +205,7 @@ fn every_code_means_its_states() {
 
 #[test]
 fn a_resampled_set_has_the_sites_of_the_first_and_no_others() {
-    use crate::random::Random;
+    use sidecore_random::Random;
     let rows = [
         "ACGTACGTACGTAA",
         "ACGTACGAACGTAA",

@@ -8,8 +8,8 @@
 //! not depend on the columns' order, and so that similar columns are neighbours and share work.
 
 use super::{Alignment, Alphabet, MsaError, limit, shown};
-use crate::random::Random;
 use sidecore_bare::width::ToUsize;
+use sidecore_random::Random;
 use std::sync::Arc;
 
 /// The distinct columns of some sites of an alignment, in one alphabet.
@@ -40,16 +40,24 @@ pub struct Patterns {
 /// The distinct profiles of patterns that have stationary frequencies of their own, one after the
 /// other: twenty states each, and the spectrum of each one's rate matrix.
 #[derive(Debug, Default)]
-pub(crate) struct SiteProfiles {
-    pub(crate) frequencies: Vec<f64>,
-    pub(crate) values: Vec<f64>,
-    pub(crate) right: Vec<f64>,
-    pub(crate) left_by_state: Vec<f64>,
+pub struct SiteProfiles {
+    /// Stationary frequencies.
+    pub frequencies: Vec<f64>,
+    /// Eigenvalues of the rate matrix.
+    pub values: Vec<f64>,
+    /// Its right eigenvectors.
+    pub right: Vec<f64>,
+    /// Its left eigenvectors, state by state.
+    pub left_by_state: Vec<f64>,
 }
 
 impl SiteProfiles {
     /// The frequencies of a profile.
-    pub(crate) fn frequencies(&self, at: u32) -> &[f64] {
+    ///
+    /// # Panics
+    /// When there is no such profile.
+    #[must_use]
+    pub fn frequencies(&self, at: u32) -> &[f64] {
         &self.frequencies[20 * at.to_usize()..][..20]
     }
 }
@@ -255,12 +263,14 @@ impl Patterns {
         }
     }
 
-    pub(crate) fn set_profiles(&mut self, profiles: Arc<SiteProfiles>, of_pattern: Vec<u32>) {
+    /// Gives patterns frequencies of their own: for each pattern the place of its profile.
+    pub fn set_profiles(&mut self, profiles: Arc<SiteProfiles>, of_pattern: Vec<u32>) {
         self.profiles = Some((profiles, of_pattern));
     }
 
     /// The frequencies of patterns that have their own, and for each pattern the place of its own.
-    pub(crate) fn profiles(&self) -> Option<(&Arc<SiteProfiles>, &[u32])> {
+    #[must_use]
+    pub fn profiles(&self) -> Option<(&Arc<SiteProfiles>, &[u32])> {
         let own = self.profiles.as_ref();
         own.map(|(profiles, of_pattern)| (profiles, &of_pattern[..]))
     }

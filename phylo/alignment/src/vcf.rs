@@ -123,7 +123,7 @@ const FIXED: usize = 9;
 
 #[cfg(test)]
 mod tests {
-    use crate::msa::Alignment;
+    use crate::Alignment;
 
     const HEAD: &str =
         "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT";

@@ -6,7 +6,7 @@
 
 use super::format::{DataType, Format};
 use super::tokens::Tokens;
-use crate::msa::{Accept, Alphabet, MsaError, SET_FIRST, is_multistate, name, shown};
+use crate::{Accept, Alphabet, MsaError, SET_FIRST, is_multistate, name, shown};
 
 /// Reads cells.
 pub(super) struct Cells<'f> {

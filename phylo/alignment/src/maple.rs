@@ -113,7 +113,7 @@ fn difference(line: &[u8]) -> Option<(u8, [usize; 2])> {
 
 #[cfg(test)]
 mod tests {
-    use crate::msa::Alignment;
+    use crate::Alignment;
 
     const GENOMES: &str = ">reference\nacgt\nacgt\n>same\n>one x\nt\t4\n-\t7\t2\n>two\nN 1 3\n";
 

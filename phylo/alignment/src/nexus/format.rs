@@ -3,7 +3,7 @@
 //! Must stay true: an option that is not supported is refused by name, never ignored.
 
 use super::tokens::Tokens;
-use crate::msa::{Alphabet, Dots, MsaError, name, shown};
+use crate::{Alphabet, Dots, MsaError, name, shown};
 
 /// Kind of data that a block declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

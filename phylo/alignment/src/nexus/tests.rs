@@ -1,6 +1,6 @@
 //! NEXUS as its authors describe it: accepted input, refusals, and warnings.
 
-use crate::msa::{Alignment, Alphabet, Findings, Patterns};
+use crate::{Alignment, Alphabet, Findings, Patterns};
 
 fn read(text: &str) -> Alignment {
     Alignment::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"))

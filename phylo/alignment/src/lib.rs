@@ -2,7 +2,8 @@
 //!
 //! Top-down: [`Alignment::parse`] takes a file's bytes in any of the formats. [`Patterns`] is the
 //! input of the likelihood, made for one alphabet and one set of sites.
-//! [`Findings`] are oddities of a usable alignment that a user should know.
+//! [`Findings`] are oddities of a usable alignment that a user should know. [`newick`]: trees as
+//! text.
 //! Must stay true: parsers take any bytes and never panic. Their memory is proportional to the
 //! bytes, not to the numbers that these state.
 
@@ -14,19 +15,18 @@ mod findings;
 mod loci;
 mod maple;
 mod msf;
+pub mod newick;
 mod nexus;
 mod patterns;
 mod phylip;
 mod vcf;
 
-pub use alphabet::Alphabet;
-pub(crate) use alphabet::MULTISTATE_MAX;
+pub use alphabet::{Alphabet, MULTISTATE_MAX};
 pub use codon::GeneticCode;
 pub use findings::{Findings, Warning, site_ranges};
 pub(crate) use nexus::quoted_end;
 pub use nexus::without_comments;
-pub use patterns::Patterns;
-pub(crate) use patterns::SiteProfiles;
+pub use patterns::{Patterns, SiteProfiles};
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -504,6 +504,11 @@ fn is_multistate(byte: u8) -> bool {
 fn is_sequence(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'?' | b'*' | b'.' | b'~' | b'!')
 }
+
+/// Runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 //! Source: Maddison and others (1997), "Tokens": a quote begins a word only where a word may begin,
 //! two quotes within one stand for one, and brackets within quotes are no comment.
 
-use crate::msa::MsaError;
+use crate::MsaError;
 
 /// A file's text without its comments, and the place in it.
 pub(super) struct Tokens<'a> {

@@ -87,7 +87,7 @@ const HEAD_LINES: usize = 20;
 
 #[cfg(test)]
 mod tests {
-    use crate::msa::Alignment;
+    use crate::Alignment;
 
     const HEAD: &str = "!!AA_MULTIPLE_ALIGNMENT 1.0\n\n x.msf  MSF: 7  Type: P  Check: 1 ..\n\n \
                         Name: one  Len: 7  Check: 1  Weight: 1.0\n Name: two oo Len: 7\n \

@@ -145,7 +145,7 @@ impl Alphabet {
     /// The code of a state alone; `None` where no character names it, as for phased genotypes of
     /// two different bases.
     #[must_use]
-    pub(crate) fn code_of_state(self, state: usize) -> Option<u8> {
+    pub fn code_of_state(self, state: usize) -> Option<u8> {
         let wanted = 1_u64.checked_shl(state as u32)?;
         let code = self.masks().iter().position(|&mask| mask == wanted)?;
         u8::try_from(code).ok()
@@ -182,7 +182,7 @@ const MULTISTATE: &[u8; MULTISTATE_MAX] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ!\"#$%&'()*+,/:;<=>@[\\]^_{|}~";
 
 /// The most states of an alphabet.
-pub(crate) const MULTISTATE_MAX: usize = 64;
+pub const MULTISTATE_MAX: usize = 64;
 
 const NONE: u8 = u8::MAX;
 

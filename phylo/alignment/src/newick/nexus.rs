@@ -8,15 +8,15 @@
 //! information", Systematic Biology 46 (1997), 590-621.
 //!
 //! ```
-//! use sidecore_likelihood::newick::Newick;
+//! use sidecore_alignment::newick::Newick;
 //!
 //! let text = "#NEXUS begin trees; translate 1 ape, 2 bat; tree one = [&U] (1:2,2,cow); end;";
 //! assert_eq!(Newick::parse_file(text)?[0].to_string(), "(ape:2,bat,cow);");
-//! # Ok::<(), sidecore_likelihood::newick::NewickError>(())
+//! # Ok::<(), sidecore_alignment::newick::NewickError>(())
 //! ```
 
 use super::{Newick, NewickError, Parser};
-use crate::msa::quoted_end;
+use crate::quoted_end;
 use std::collections::{HashMap, HashSet};
 
 /// True for a file that begins with `#NEXUS`.

@@ -1,20 +1,20 @@
 //! Newick: trees as text, in and out.
 //!
-//! The text holds a rooted tree of any shape ([`Newick`]); a `tree::Tree` is made from it.
+//! The text holds a rooted tree of any shape ([`Newick`]); a tree to search from is made of it.
 //! Must stay true: the parser takes any text, never recurses, and uses memory in proportion to it.
 //! A file of trees is Newick or NEXUS ([`Newick::parse_file`]).
 //! Source: Olsen, "Newick's 8:45 tree format standard" (1990): quotes, comments in brackets.
 //! Underscores stay underscores, as all programs of this trade keep them.
 //!
 //! ```
-//! use sidecore_likelihood::newick::Newick;
+//! use sidecore_alignment::newick::Newick;
 //!
 //! let tree = Newick::parse("((a:0.1,b:0.2)90:0.3,c:0.4,'d e':0.5);")?;
 //! let labels: Vec<&str> = tree.tips().map(|tip| tree.nodes()[tip].label.as_str()).collect();
 //! assert_eq!(labels, ["a", "b", "c", "d e"]);
 //! let flaw = Newick::parse("((a,b);").expect_err("a parenthesis is missing");
 //! println!("byte {}: {}", flaw.at, flaw.what);
-//! # Ok::<(), sidecore_likelihood::newick::NewickError>(())
+//! # Ok::<(), sidecore_alignment::newick::NewickError>(())
 //! ```
 
 mod nexus;
@@ -185,6 +185,8 @@ impl Newick {
     }
 }
 
+/// The length of a branch that has none in its file: RAxML's.
+pub const LENGTH_DEFAULT: f64 = 0.1;
 /// Bytes of a node of a parsed tree: its label and its place among its parent's children.
 pub const NODE_BYTES: u64 = 176;
 
@@ -380,7 +382,10 @@ impl std::fmt::Display for Newick {
 }
 
 /// Writes a label, in quotes if necessary.
-pub(crate) fn write_label(f: &mut dyn Write, label: &str) -> std::fmt::Result {
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_label(f: &mut dyn Write, label: &str) -> std::fmt::Result {
     let special = |c: char| c.is_whitespace() || "()[]':;,".contains(c);
     if label.contains(special) {
         write!(f, "'{}'", label.replace('\'', "''"))

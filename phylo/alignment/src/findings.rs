@@ -102,7 +102,7 @@ pub enum Warning {
         /// The first of them, as they were read.
         names: String,
     },
-    /// Branches had no length, and [`LENGTH_DEFAULT`](crate::tree::LENGTH_DEFAULT) was assumed.
+    /// Branches had no length, and [`LENGTH_DEFAULT`](crate::newick::LENGTH_DEFAULT) was assumed.
     NoLength {
         /// The number of them, and of all.
         count: [usize; 2],
@@ -303,7 +303,7 @@ impl fmt::Display for Warning {
             Self::NoLength { count: [count, of] } => write!(
                 f,
                 "branches without a length: {count} of {of}, {} assumed",
-                crate::tree::LENGTH_DEFAULT
+                crate::newick::LENGTH_DEFAULT
             ),
         }
     }
