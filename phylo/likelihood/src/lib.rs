@@ -5,6 +5,7 @@
 //! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters, from conditional
 //!   likelihood vectors (CLVs, also called partials) of each node and their scalers.
 //! - [`kernel`]: the SIMD loops over patterns; [`runner`]: which engines run them.
+//! - [`rooted`]: nonreversible models on rooted trees; [`profiles`]: frequencies of each site.
 //! - [`parsimony`]: trees to start from.
 //! - [`simulate`]: alignments along a tree; [`random`]: numbers from a seed.
 //!
@@ -16,7 +17,9 @@ pub mod kernel;
 pub mod likelihood;
 pub mod model;
 pub mod parsimony;
+pub mod profiles;
 pub mod random;
+pub mod rooted;
 pub mod runner;
 pub mod simulate;
 pub mod tree;

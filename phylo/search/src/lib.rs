@@ -14,7 +14,6 @@
 //! - [`quartets`]: gene trees as sets of taxa; [`species`]: a tree of the species.
 //! - [`splits`], [`compare`]: splits of trees, distances between trees.
 //! - [`concordance`]: gene trees and sites that agree with a tree's branches.
-//! - [`profiles`]: frequencies of amino acids of each site, from a mixture on a guide tree.
 //! - [`placement`]: the branches of a tree that other sequences could stem from.
 //! - [`packed`]: compressed files, before any parser.
 //!
@@ -37,7 +36,6 @@ pub mod heterotachy;
 pub mod io;
 pub mod packed;
 pub mod placement;
-pub mod profiles;
 pub mod quartets;
 pub mod rooting;
 pub mod search;
@@ -50,7 +48,8 @@ pub mod topology;
 mod ufboot;
 
 pub use sidecore_likelihood::{
-    kernel, likelihood, model, msa, newick, parsimony, random, runner, simulate, tree,
+    kernel, likelihood, model, msa, newick, parsimony, profiles, random, rooted, runner, simulate,
+    tree,
 };
 
 /// Runs the README's example.

@@ -101,7 +101,7 @@ pub(super) struct Rounds {
 }
 
 /// The best length, from a start, where `slope` gives the derivatives at a length.
-pub(super) fn best_length<E>(
+pub(crate) fn best_length<E>(
     mut length: f64,
     mut slope: impl FnMut(f64) -> Result<Derivatives, E>,
 ) -> Result<f64, E> {

@@ -13,13 +13,13 @@ use crate::model::Coordinate;
 /// Estimate of a function's curvature: the negated inverse Hessian, row by row. Kept from one climb
 /// to the next, it saves measuring the curvature again.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Bend {
+pub(crate) struct Bend {
     inverse: Vec<f64>,
 }
 
 /// Climbs until the predicted gain of a step is less than `epsilon`; returns the maximum. `point`
 /// has the start and receives the maximum's position.
-pub(super) fn climb<E>(
+pub(crate) fn climb<E>(
     point: &mut [Coordinate],
     bend: &mut Bend,
     epsilon: f64,
@@ -198,7 +198,7 @@ const STEPS_MAX: usize = 100;
 const HALVINGS_MAX: usize = 12;
 
 /// The largest value of `f` between two ends, from a start between them; and its position.
-pub(super) fn maximise<E>(
+pub(crate) fn maximise<E>(
     [mut a, mut b]: [f64; 2],
     start: f64,
     tolerance: f64,

@@ -34,8 +34,9 @@ mod sums;
 mod unlinked;
 mod validity;
 
-pub(crate) use branches::LENGTH_MAX;
-pub use branches::LENGTH_MIN;
+pub(crate) use branches::best_length;
+pub use branches::{LENGTH_MAX, LENGTH_MIN};
+pub(crate) use climb::{Bend, climb, maximise};
 pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 pub use posteriors::Posteriors;

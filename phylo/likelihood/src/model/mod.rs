@@ -423,7 +423,8 @@ impl Model {
     }
 }
 
-fn list(values: &[f64]) -> String {
+/// Values with `/` between them, as they stand in braces.
+pub(crate) fn list(values: &[f64]) -> String {
     let texts = values
         .iter()
         .map(|&value| match value < 1e-3 && value > 0.0 {

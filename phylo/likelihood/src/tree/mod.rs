@@ -51,6 +51,12 @@ pub enum TreeError {
         /// The number.
         neighbours: usize,
     },
+    /// No root of two branches, where one is needed.
+    #[error(
+        "the tree has no root of two branches, `(…,…);`, on which a nonreversible model depends: \
+         `phylo root` gives it one, and with --msa and --model finds the best"
+    )]
+    Unrooted,
     /// Too small.
     #[error("a tree of {taxa} taxa has no inner node: at least 3 are needed")]
     TooSmall {
@@ -366,7 +372,10 @@ impl Tree {
 }
 
 /// For each node of a parsed tree its taxon, if it is a tip. Every taxon is one.
-fn taxa_of_tips(newick: &Newick, names: &[String]) -> Result<Vec<Option<usize>>, TreeError> {
+pub(crate) fn taxa_of_tips(
+    newick: &Newick,
+    names: &[String],
+) -> Result<Vec<Option<usize>>, TreeError> {
     let (nodes, taxa) = (newick.nodes(), names.len());
     let by_name: HashMap<&str, usize> = names
         .iter()

@@ -17,6 +17,7 @@ use crate::likelihood::{Lengths, PartOptions};
 use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName, with_states};
 use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns};
 use crate::profiles;
+use crate::rooted::RootedModelName;
 use crate::selection::likely_alphabet;
 use crate::selection::partitions::Part;
 use sidecore_bare::width::ToU64;
@@ -372,6 +373,14 @@ pub fn model_name(text: &str) -> Result<ModelName, ModelError> {
 /// As [`model_name`].
 pub fn classed_model(text: &str) -> Result<Option<ClassedModel>, ModelError> {
     ClassedModel::parse(text, &mut model_file)
+}
+
+/// The nonreversible model that a text names; none where it names another kind.
+///
+/// # Errors
+/// [`ModelError`].
+pub fn rooted_model(text: &str) -> Result<Option<RootedModelName>, ModelError> {
+    RootedModelName::parse(text, &mut model_file)
 }
 
 /// An alignment with the partitions that it is cut into.

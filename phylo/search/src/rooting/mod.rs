@@ -1,7 +1,8 @@
-//! Roots for trees that have none: by an outgroup, at the midpoint, by minimal ancestor deviation.
+//! Roots for trees that have none: by an outgroup, at the midpoint, by minimal ancestor deviation,
+//! by a nonreversible model ([`by_model`]).
 //!
 //! Top-down: [`root`] takes a tree of any shape, removes its root and gives it another; `Unrooted`
-//! is the tree between; `mad` has the sums of the last method.
+//! is the tree between; `mad` has the sums of its method.
 //! Must stay true: no branch but the root's is changed, and their sum of lengths stays. Labels of
 //! inner nodes that are numbers are supports and belong to branches: they stay with these, where a
 //! plain re-rooting of the text would move them to other branches (Czech, Huerta-Cepas and
@@ -20,7 +21,10 @@
 //! ```
 
 mod mad;
+mod model;
 mod unrooted;
+
+pub use model::{ModelRootError, ModelRoots, RootPlace, RootShare, Rootstrap, by_model, rootstrap};
 
 use crate::newick::NODE_BYTES;
 use crate::newick::Newick;

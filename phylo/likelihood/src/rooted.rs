@@ -1,0 +1,563 @@
+//! Likelihoods of rooted trees under nonreversible models.
+//!
+//! Where rates there and back differ, the likelihood depends on the root: a branch leads from its
+//! upper end to its lower one. So a [`RootedLikelihood`] keeps, of each node, the CLV of all below
+//! it, and while lengths are fitted that of all else, seen from the upper end of the branch above
+//! it. A likelihood is taken at the root alone. Lengths are fitted one after the other, depth
+//! first, by Newton's method; rates by a climb.
+//!
+//! Must stay true: chunks of patterns do not depend on the number of engines, and their sums are
+//! added in a fixed tree: one result on any number of them. No fit ends below its start.
+//! Source: Felsenstein, "Evolutionary trees from DNA sequences: a maximum likelihood approach",
+//! Journal of Molecular Evolution 17 (1981), 368-376.
+//!
+//! ```
+//! use sidecore_likelihood::msa::{Alignment, Patterns};
+//! use sidecore_likelihood::newick::Newick;
+//! use sidecore_likelihood::rooted::{RootedLikelihood, RootedModel, RootedModelName, RootedTree};
+//! use sidecore_likelihood::runner::Serial;
+//!
+//! let alignment = Alignment::parse(b">a\nACGTAC\n>b\nACGTTC\n>c\nAGGTAC\n")?;
+//! let name = RootedModelName::parse("UNREST{1/2/1/2/1/3/1/1/1/1/4/1}+G4", &mut |path| {
+//!     std::fs::read_to_string(path)
+//! })?;
+//! let name = name.ok_or("a reversible model")?;
+//! let patterns = Patterns::new(&alignment, name.alphabet())?;
+//! let newick = Newick::parse("((a:0.1,b:0.1):0.1,c:0.1);")?;
+//! let tree = RootedTree::from_newick(&newick, alignment.names())?;
+//! let model = RootedModel::new(name, &patterns);
+//! let mut likelihood = RootedLikelihood::new(tree, patterns, model, Serial)?;
+//! let given = likelihood.evaluate()?;
+//! assert!(likelihood.optimise(0.001)? >= given);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod chunk;
+mod rates;
+
+pub use rates::{RootedModel, RootedModelName};
+
+use crate::kernel::Derivatives;
+use crate::likelihood::{
+    Bend, LENGTH_MAX, LENGTH_MIN, LikelihoodError, best_length, climb, maximise,
+};
+use crate::model::ALPHA_RANGE;
+use crate::msa::Patterns;
+use crate::newick::{LENGTH_DEFAULT, Newick};
+use crate::runner::{Runner, Work, sum_in_tree_of};
+use crate::tree::{TreeError, taxa_of_tips};
+use chunk::{Chunk, Setting, Table};
+use rates::RateMatrix;
+use sidecore_bare::width::{ToU64, ToUsize};
+
+/// A rooted tree of an alignment's taxa. Its root has two branches; other nodes may have more.
+#[derive(Debug, Clone)]
+pub struct RootedTree {
+    newick: Newick,
+    /// Of each node; none of inner ones.
+    taxa: Vec<Option<usize>>,
+    /// Of the branch above each node; not used of the root.
+    lengths: Vec<f64>,
+}
+
+impl RootedTree {
+    /// From a parsed tree; `names` number the tips. Lengths are clamped to [`LENGTH_MIN`] and
+    /// [`LENGTH_MAX`]; a branch without one gets [`LENGTH_DEFAULT`].
+    ///
+    /// # Errors
+    /// [`TreeError`]; [`TreeError::Unrooted`] where the root has another number of branches.
+    pub fn from_newick(newick: &Newick, names: &[String]) -> Result<Self, TreeError> {
+        let taxa = taxa_of_tips(newick, names)?;
+        let nodes = newick.nodes();
+        if nodes[0].children.len() != 2 {
+            return Err(TreeError::Unrooted);
+        }
+        if nodes.iter().any(|node| node.children.len() == 1) {
+            return Err(TreeError::TooFewNeighbours { neighbours: 2 });
+        }
+        let length = |node: &crate::newick::Node| node.length.unwrap_or(LENGTH_DEFAULT);
+        let lengths = nodes.iter().map(length);
+        Ok(Self {
+            lengths: lengths
+                .map(|own| own.clamp(LENGTH_MIN, LENGTH_MAX))
+                .collect(),
+            newick: newick.clone(),
+            taxa,
+        })
+    }
+
+    /// The tree with its present lengths.
+    #[must_use]
+    pub fn to_newick(&self) -> Newick {
+        let mut newick = self.newick.clone();
+        for node in 1..self.lengths.len() {
+            newick.set_length(node, Some(self.lengths[node]));
+        }
+        newick
+    }
+
+    /// The sum of all branches' lengths.
+    #[must_use]
+    pub fn total_length(&self) -> f64 {
+        self.lengths[1..].iter().sum()
+    }
+
+    fn children(&self, node: usize) -> &[usize] {
+        &self.newick.nodes()[node].children
+    }
+
+    fn parent(&self, node: usize) -> Option<usize> {
+        self.newick.nodes()[node].parent
+    }
+}
+
+/// Categories of rates across sites.
+#[derive(Debug)]
+struct Across {
+    rates: Vec<f64>,
+    /// With the share of invariable sites they sum to 1.
+    weights: Vec<f64>,
+}
+
+/// The likelihood of a rooted tree under a nonreversible model.
+#[derive(Debug)]
+pub struct RootedLikelihood<R> {
+    tree: RootedTree,
+    patterns: Patterns,
+    model: RootedModel,
+    /// Of the model's present values.
+    matrix: RateMatrix,
+    across: Across,
+    root: Vec<f64>,
+    /// For each pattern the states that all taxa may have.
+    common: Vec<u64>,
+    /// For each pattern the likelihood that invariable sites add.
+    fixed: Vec<f64>,
+    /// Of the branch above each node.
+    tables: Vec<Table>,
+    chunks: Vec<Chunk>,
+    runner: R,
+}
+
+impl<R: Runner> RootedLikelihood<R> {
+    /// For one alignment and one model.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Taxa`]; [`LikelihoodError::Impossible`] where the model has no
+    /// equilibrium.
+    pub fn new(
+        tree: RootedTree,
+        patterns: Patterns,
+        model: RootedModel,
+        runner: R,
+    ) -> Result<Self, LikelihoodError> {
+        let (tips, alignment) = (tree.taxa.iter().flatten().count(), patterns.taxa());
+        if tips != alignment {
+            return Err(LikelihoodError::Taxa {
+                tree: tips,
+                alignment,
+            });
+        }
+        let matrix = model.matrix();
+        let matrix = matrix.ok_or(LikelihoodError::Impossible { lnl: f64::NAN })?;
+        let starts = (0..patterns.len()).step_by(CHUNK);
+        let ends = |start: usize| start..(start + CHUNK).min(patterns.len());
+        let mut likelihood = Self {
+            chunks: starts.map(|start| Chunk::new(ends(start))).collect(),
+            common: (0..patterns.len())
+                .map(|pattern| patterns.common_states(pattern))
+                .collect(),
+            across: Across {
+                rates: Vec::new(),
+                weights: Vec::new(),
+            },
+            root: Vec::new(),
+            fixed: Vec::new(),
+            tables: Vec::new(),
+            tree,
+            patterns,
+            matrix,
+            model: model.clone(),
+            runner,
+        };
+        likelihood.set_model(model);
+        Ok(likelihood)
+    }
+
+    /// The tree.
+    #[must_use]
+    pub fn tree(&self) -> &RootedTree {
+        &self.tree
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &RootedModel {
+        &self.model
+    }
+
+    /// The frequencies of the root's states.
+    #[must_use]
+    pub fn root_frequencies(&self) -> &[f64] {
+        &self.root
+    }
+
+    /// Takes another tree of the same taxa.
+    ///
+    /// # Panics
+    /// When it has another number of tips.
+    pub fn set_tree(&mut self, tree: RootedTree) {
+        let tips = tree.taxa.iter().flatten().count();
+        assert_eq!(tips, self.patterns.taxa(), "tips");
+        self.tree = tree;
+    }
+
+    /// False where the model's values have no equilibrium: then nothing changes.
+    fn set_model(&mut self, model: RootedModel) -> bool {
+        let Some(matrix) = model.matrix() else {
+            return false;
+        };
+        let process = model.across.process();
+        self.root = model.root(&matrix).to_vec();
+        let share = |states: &u64| -> f64 {
+            let each = self.root.iter().enumerate();
+            let own = each.filter(|(state, _)| states >> state & 1 == 1);
+            process.invariant * own.map(|(_, share)| share).sum::<f64>()
+        };
+        self.fixed = self.common.iter().map(share).collect();
+        self.across = Across {
+            rates: process.rates,
+            weights: process.weights,
+        };
+        (self.matrix, self.model) = (matrix, model);
+        true
+    }
+
+    /// The log-likelihood. Blocks.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Offload`], [`LikelihoodError::Impossible`].
+    pub fn evaluate(&mut self) -> Result<f64, LikelihoodError> {
+        let lnl = self.evaluate_raw()?;
+        match lnl.is_finite() {
+            true => Ok(lnl),
+            false => Err(LikelihoodError::Impossible { lnl }),
+        }
+    }
+
+    fn evaluate_raw(&mut self) -> Result<f64, LikelihoodError> {
+        let nodes = self.tree.lengths.len();
+        self.tables.resize_with(nodes, Table::default);
+        for node in 1..nodes {
+            let mut table = std::mem::take(&mut self.tables[node]);
+            self.fill(&mut table, node, self.tree.lengths[node]);
+            self.tables[node] = table;
+        }
+        self.run(nodes, |chunk, set| {
+            chunk.begin(nodes);
+            // Children come after their parents.
+            for node in (0..nodes).rev() {
+                chunk.renew(set, node);
+            }
+            chunk.finish(set);
+        })?;
+        Ok(sum_in_tree_of(&self.chunks, Chunk::lnl))
+    }
+
+    /// The log-likelihood of every column, in order; 0 where no taxon has a character.
+    ///
+    /// # Errors
+    /// As [`RootedLikelihood::evaluate`].
+    pub fn site_log_likelihoods(&mut self) -> Result<Vec<f64>, LikelihoodError> {
+        self.evaluate()?;
+        let own = self.chunks.iter().flat_map(Chunk::sites);
+        let by_pattern: Vec<f64> = own.copied().collect();
+        let last = self.patterns.alignment_sites().last().copied();
+        let mut sites = vec![0.0; last.map_or(0, |last| last.to_usize() + 1)];
+        for (site, pattern) in self.patterns.site_patterns() {
+            sites[site] = by_pattern[pattern];
+        }
+        Ok(sites)
+    }
+
+    /// Fits all lengths, round by round, until one gains less than `epsilon` or `rounds_max` are
+    /// over. Gives the log-likelihood, which is never below that at the start. Blocks.
+    ///
+    /// # Errors
+    /// As [`RootedLikelihood::evaluate`].
+    pub fn optimise_lengths(
+        &mut self,
+        epsilon: f64,
+        rounds_max: usize,
+    ) -> Result<f64, LikelihoodError> {
+        let mut lnl = self.evaluate()?;
+        for _ in 0..rounds_max {
+            let before = self.tree.lengths.clone();
+            self.optimise_each_length()?;
+            let better = self.evaluate_raw()?;
+            // A branch may have come to another top of its own, which is lower.
+            if better.is_nan() || better <= lnl {
+                self.tree.lengths = before;
+                break;
+            }
+            let gain = better - lnl;
+            lnl = better;
+            if gain < epsilon {
+                break;
+            }
+        }
+        self.evaluate()
+    }
+
+    /// One round. All CLVs below must be valid.
+    fn optimise_each_length(&mut self) -> Result<(), LikelihoodError> {
+        // A node, and the number of its children whose branches are done.
+        let mut path = vec![(0, 0)];
+        while let Some((node, done)) = path.pop() {
+            if let Some(&child) = self.tree.children(node).get(done) {
+                path.push((node, done + 1));
+                path.push((child, 0));
+                self.optimise_length(child)?;
+            } else if self.tree.taxa[node].is_none() {
+                // The branches below have other lengths now.
+                self.run(1, |chunk, set| chunk.renew(set, node))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fits the length of the branch above a node.
+    fn optimise_length(&mut self, node: usize) -> Result<(), LikelihoodError> {
+        self.run(4, |chunk, set| chunk.enter(set, node))?;
+        let mut table = std::mem::take(&mut self.tables[node]);
+        let length = best_length(self.tree.lengths[node], |length| {
+            self.fill(&mut table, node, length);
+            self.run(1, |chunk, set| chunk.differentiate(set, node, &table))?;
+            Ok::<Derivatives, LikelihoodError>(sum_in_tree_of(&self.chunks, Chunk::slope))
+        });
+        let length = length.inspect_err(|_| self.tables.clear())?;
+        self.fill(&mut table, node, length);
+        self.tables[node] = table;
+        self.tree.lengths[node] = length;
+        Ok(())
+    }
+
+    /// Fits lengths and all free parameters until a round gains less than `epsilon`. Gives the
+    /// log-likelihood, which is never below that at the start. Blocks.
+    ///
+    /// # Errors
+    /// As [`RootedLikelihood::evaluate`].
+    pub fn optimise(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
+        let mut lnl = self.optimise_lengths(epsilon.max(COARSE), LENGTH_ROUNDS)?;
+        self.start_free_rates()?;
+        let mut bend = Bend::default();
+        for _ in 0..ROUNDS_MAX {
+            self.optimise_model(0.1 * epsilon, &mut bend)?;
+            let better = self.optimise_lengths(0.1 * epsilon, LENGTH_ROUNDS)?;
+            let gain = better - lnl;
+            lnl = better;
+            if gain < epsilon {
+                break;
+            }
+        }
+        Ok(lnl)
+    }
+
+    /// Fits the model's free parameters.
+    fn optimise_model(&mut self, epsilon: f64, bend: &mut Bend) -> Result<(), LikelihoodError> {
+        let before = self.evaluate()?;
+        let model = self.model.clone();
+        let mut point = model.coordinates();
+        if point.is_empty() {
+            return Ok(());
+        }
+        let top = climb(&mut point, bend, epsilon, |x| self.at_point(&model, x))?;
+        let x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
+        if !(top > before && self.at_point(&model, &x)? > before) {
+            self.set_model(model);
+        }
+        Ok(())
+    }
+
+    /// The log-likelihood with the model at a point; the least number where it is none, so that a
+    /// climb turns back.
+    fn at_point(&mut self, model: &RootedModel, x: &[f64]) -> Result<f64, LikelihoodError> {
+        let mut model = model.clone();
+        model.move_to(x);
+        self.comparable(model)
+    }
+
+    fn comparable(&mut self, model: RootedModel) -> Result<f64, LikelihoodError> {
+        if !self.set_model(model) {
+            return Ok(f64::MIN);
+        }
+        let lnl = self.evaluate_raw()?;
+        Ok(if lnl.is_finite() { lnl } else { f64::MIN })
+    }
+
+    /// Free rates begin at the best gamma distribution, if that is better than what they are.
+    fn start_free_rates(&mut self) -> Result<(), LikelihoodError> {
+        if !self.model.across.fits_free_rates() {
+            return Ok(());
+        }
+        let given = self.model.clone();
+        let before = self.evaluate()?;
+        let started = |log: f64| {
+            let mut model = given.clone();
+            model.across.start_free_rates(libm::exp(log));
+            model
+        };
+        let range = ALPHA_RANGE.map(libm::log);
+        let (best, lnl) = maximise(range, 0.0, 0.05, |x| self.comparable(started(x)))?;
+        self.set_model(if lnl > before { started(best) } else { given });
+        Ok(())
+    }
+
+    /// Makes the probabilities over a branch of a length.
+    fn fill(&self, table: &mut Table, node: usize, length: f64) {
+        let masks = match self.tree.taxa[node] {
+            Some(_) => self.patterns.masks(),
+            None => &[],
+        };
+        table.fill(&self.matrix, &self.across.rates, length, masks);
+    }
+
+    /// Runs the chunks; `steps` are the products of a matrix and a CLV for each pattern.
+    fn run(
+        &mut self,
+        steps: usize,
+        unit: impl Fn(&mut Chunk, &Setting<'_>) + Sync,
+    ) -> Result<(), LikelihoodError> {
+        let states = self.patterns.alphabet().states();
+        let set = Setting {
+            states,
+            tree: &self.tree,
+            patterns: &self.patterns,
+            tables: &self.tables,
+            rates: &self.across.rates,
+            weights: &self.across.weights,
+            root: &self.root,
+            fixed: &self.fixed,
+            changes: self.matrix.rates(),
+        };
+        let products = (steps * self.patterns.len() * set.span() * states).to_u64();
+        let runner = &self.runner;
+        runner.run_sized(Work::Traverse, products, &mut self.chunks, |chunk| {
+            unit(chunk, &set);
+        })?;
+        Ok(())
+    }
+}
+
+/// Approximate bytes of memory that the likelihood of a tree of `nodes` nodes takes while its
+/// lengths are fitted.
+#[must_use]
+pub fn rooted_bytes(nodes: usize, patterns: &Patterns, model: &RootedModel) -> u64 {
+    let categories = model.across.process().rates.len();
+    let span = (categories * patterns.alphabet().states() * 8 + 8).to_u64();
+    // A CLV below and one above each node.
+    2 * nodes.to_u64() * patterns.len().to_u64() * span
+}
+
+/// Patterns of a chunk.
+const CHUNK: usize = 128;
+/// The first lengths need no better precision.
+const COARSE: f64 = 0.1;
+const LENGTH_ROUNDS: usize = 8;
+const ROUNDS_MAX: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::chunk::tests::{FOUR, RATES, made, simulated};
+    use super::*;
+    use crate::likelihood::{Likelihood, Options};
+    use crate::model::{Model, ModelName};
+    use crate::msa::Alphabet;
+    use crate::runner::Serial;
+    use crate::tree::Tree;
+
+    #[test]
+    fn a_reversible_matrix_gives_the_same_at_any_root() {
+        let alignment = simulated(FOUR, &format!("UNREST{{{RATES}}}"), 150, 3);
+        // GTR's rate from one state to another is the exchange rate times the other's frequency.
+        let (exchange, shares) = ([1.0, 4.0, 0.5, 2.0, 5.0, 1.0], [0.1, 0.2, 0.3, 0.4]);
+        let places = [[0, 0, 1, 2], [0, 0, 3, 4], [1, 3, 0, 5], [2, 4, 5, 0]];
+        let rate = |from: usize, to: usize| exchange[places[from][to]] * shares[to];
+        let off = (0..4).flat_map(|from| (0..4).map(move |to| (from, to)));
+        let rates: Vec<String> = off
+            .filter(|(from, to)| from != to)
+            .map(|(from, to)| rate(from, to).to_string())
+            .collect();
+        let roots = [
+            FOUR,
+            "(a:0.03,(b:0.3,(c:0.15,d:0.05):0.6):0.07);",
+            "(((a:0.1,b:0.3):0.6,c:0.15):0.01,d:0.04);",
+        ];
+        for across in ["", "+G4m{0.5}", "+IU{0.2}", "+IU{0.1}+R2{0.5/1.5}{0.5/0.5}"] {
+            let gtr = format!("GTR{{1/4/0.5/2/5/1}}+FU{{0.1/0.2/0.3/0.4}}{across}");
+            let gtr = ModelName::parse(&gtr, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
+            let gtr = gtr.unwrap();
+            let patterns = Patterns::new(&alignment, Alphabet::Dna).unwrap();
+            let tree = Newick::parse(FOUR).unwrap();
+            let tree = Tree::from_newick(&tree, alignment.names()).unwrap();
+            let model = Model::new(gtr, &patterns);
+            let options = Options::default();
+            let mut usual = Likelihood::new(tree, patterns, model, Serial, options).unwrap();
+            let expected = usual.evaluate().unwrap();
+            let sites = usual.site_log_likelihoods().unwrap();
+            for root in roots {
+                let model = format!("UNREST{{{}}}{across}", rates.join("/"));
+                let mut own = made(&alignment, root, &model);
+                let found = own.evaluate().unwrap();
+                assert!(
+                    (found - expected).abs() < 1e-9,
+                    "{across} {root}: {found} {expected}"
+                );
+                for (a, b) in own.site_log_likelihoods().unwrap().iter().zip(&sites) {
+                    assert!((a - b).abs() < 1e-10, "{a} {b}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_right_root_is_the_best_one() {
+        // Far from reversible: states follow one another in a circle.
+        let model = "UNREST{9/1/1/1/9/1/1/1/9/9/1/1}";
+        let truth = "((a:0.3,b:0.3):0.3,(c:0.3,d:0.3):0.3);";
+        let alignment = simulated(truth, model, 4_000, 11);
+        let roots = [
+            "(a:0.1,(b:0.3,(c:0.3,d:0.3):0.6):0.2);",
+            "(b:0.1,(a:0.3,(c:0.3,d:0.3):0.6):0.2);",
+            "(c:0.1,(d:0.3,(a:0.3,b:0.3):0.6):0.2);",
+            "(d:0.1,(c:0.3,(a:0.3,b:0.3):0.6):0.2);",
+        ];
+        let fitted = |root: &str| {
+            let mut own = made(&alignment, root, model);
+            (
+                own.optimise_lengths(0.01, 50).unwrap(),
+                own.tree.total_length(),
+            )
+        };
+        let (best, length) = fitted(truth);
+        assert!((length - 1.8).abs() < 0.15, "{length}");
+        for root in roots {
+            let (other, _) = fitted(root);
+            assert!(best > other + 1.0, "{root}: {best} {other}");
+        }
+    }
+
+    #[test]
+    fn fitted_rates_are_far_better_than_reversible_ones() {
+        let model = "UNREST{9/1/1/1/9/1/1/1/9/9/1/1}";
+        let alignment = simulated(FOUR, model, 2_000, 2);
+        let given = made(&alignment, FOUR, model).evaluate().unwrap();
+        let mut own = made(&alignment, FOUR, "UNREST");
+        let start = own.evaluate().unwrap();
+        let found = own.optimise(0.05).unwrap();
+        assert!(found > start + 50.0, "{found} {start}");
+        assert!(found < given + 30.0, "{found} {given}");
+        let again = own.evaluate().unwrap();
+        assert!((again - found).abs() < 1e-9, "{again} {found}");
+    }
+}

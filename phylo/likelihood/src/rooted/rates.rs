@@ -1,0 +1,584 @@
+//! Nonreversible models: a rate from each state to each other one, and rates across sites.
+//!
+//! `UNREST` has twelve rates of DNA, in the order AC AG AT CA CG CT GA GC GT TA TC TG, fitted or in
+//! braces. `NONREV{FILE}` has the 4 x 4 or 20 x 20 numbers of a file, row by row, from the row's
+//! state to the column's; frequencies of the root may follow them. The diagonal is not read. `+I`,
+//! `+G` and `+R` are those of other models. The root has the equilibrium's frequencies, unless the
+//! file has others.
+//!
+//! Probabilities are made by uniformisation: with `R = 1 + Q / m`, which has no negative entry,
+//! `P(t) = exp(-m t) sum (m t)^k / k! R^k`. Long times are halved until one step at most is
+//! expected, and the matrix is squared as often. No digit cancels, whatever the eigenvalues.
+//! Sources: Yang, "Estimating the pattern of nucleotide substitution", Journal of Molecular
+//! Evolution 39 (1994), 105-111; Grassmann, Taksar and Heyman, Operations Research 33 (1985),
+//! 1107-1116, for the equilibrium; Jensen, Skandinavisk Aktuarietidskrift 36 (1953), 87-91.
+
+use crate::model::{
+    AscertainmentName, Coordinate, EXCHANGE_RANGE, ExchangeName, Model, ModelError, ModelName,
+    ScalerName, empirical, list,
+};
+use crate::msa::{Alphabet, Patterns, shown};
+
+/// Reads the file that a brace names.
+type Read<'r> = &'r mut dyn FnMut(&str) -> std::io::Result<String>;
+
+/// The name of a nonreversible model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RootedModelName {
+    label: &'static str,
+    alphabet: Alphabet,
+    /// Nothing where the rates are fitted.
+    given: Option<Given>,
+    /// Rates across sites; its matrix is not used.
+    across: ModelName,
+}
+
+/// Values of a brace.
+#[derive(Debug, Clone, PartialEq)]
+struct Given {
+    /// Row by row; the diagonal is 0.
+    rates: Vec<f64>,
+    /// Frequencies of the root, where they are not the equilibrium's.
+    root: Option<Vec<f64>>,
+}
+
+impl RootedModelName {
+    /// Parses a name; none where it is no nonreversible model's. `read` is called for the text of a
+    /// file where a brace holds no numbers.
+    ///
+    /// # Errors
+    /// [`ModelError`].
+    pub fn parse(text: &str, read: Read<'_>) -> Result<Option<Self>, ModelError> {
+        let text = text.trim();
+        let (label, mut rest) = text.split_at(text.find(['{', '+', '*']).unwrap_or(text.len()));
+        let mut labels = [UNREST, NONREV].into_iter();
+        let Some(label) = labels.find(|own| own.eq_ignore_ascii_case(label)) else {
+            return Ok(None);
+        };
+        let braces = |part: &str| ModelError::Braces {
+            model: shown(text),
+            part: shown(part),
+        };
+        let mut given = None;
+        if let Some(inside) = rest.strip_prefix('{') {
+            let (inside, after) = inside.split_once('}').ok_or_else(|| braces(rest))?;
+            given = Some(Given::new(text, label, &numbers(text, inside, read)?)?);
+            rest = after;
+        } else if label == NONREV {
+            return Err(miscount(text, label, 0));
+        }
+        if !(rest.is_empty() || rest.starts_with('+')) {
+            return Err(braces(rest));
+        }
+        let states = given.as_ref().map_or(4, Given::states);
+        let (alphabet, base) = match states {
+            4 => (Alphabet::Dna, BASES[0]),
+            _ => (Alphabet::Protein, BASES[1]),
+        };
+        let across = ModelName::parse(&format!("{base}{rest}"), read);
+        let across = across.map_err(|error| of_model(error, text))?;
+        let is_plain = across.ascertainment == AscertainmentName::None
+            && across.scaler == ScalerName::None
+            && !rest.to_ascii_uppercase().contains("+F")
+            && matches!(
+                across.exchange,
+                ExchangeName::Classes { .. } | ExchangeName::Published(_)
+            );
+        if !is_plain {
+            return Err(ModelError::Contradiction {
+                model: shown(text),
+                what: "a nonreversible model has its own equilibrium: rates across sites may \
+                       follow it (+I, +G, +R), no +F, +C, +B or +ASC",
+            });
+        }
+        Ok(Some(Self {
+            label,
+            alphabet,
+            given,
+            across,
+        }))
+    }
+
+    /// The alphabet that it is for.
+    #[must_use]
+    pub fn alphabet(&self) -> Alphabet {
+        self.alphabet
+    }
+}
+
+impl Given {
+    fn new(model: &str, label: &str, values: &[f64]) -> Result<Self, ModelError> {
+        let n: usize = match values.len() {
+            12 | 16 | 20 => 4,
+            400 | 420 if label == NONREV => 20,
+            found => return Err(miscount(model, label, found)),
+        };
+        // A name may name any file: its content must not appear in messages.
+        let wrong = |value: String, what, range| ModelError::Value {
+            model: shown(model),
+            value,
+            what,
+            range,
+        };
+        let mut rates = vec![0.0; n * n];
+        let mut left = values.iter();
+        for from in 0..n {
+            for to in 0..n {
+                // Twelve numbers leave out the diagonal.
+                if from == to && values.len() == 12 {
+                    continue;
+                }
+                let value = left.next().copied().unwrap_or_default();
+                if from == to {
+                    continue;
+                }
+                if !(0.0..=RATE_MAX).contains(&value) {
+                    let place = format!("the rate from state {} to {}", from + 1, to + 1);
+                    return Err(wrong(place, "rate", "0 to 1,000,000"));
+                }
+                rates[from * n + to] = value;
+            }
+        }
+        let root = match left.as_slice() {
+            [] => None,
+            shares => {
+                let sum: f64 = shares.iter().sum();
+                let bad = shares.iter().find(|share| **share < 0.0);
+                if bad.is_some() || !(0.98..=1.02).contains(&sum) {
+                    let what = "set of root frequencies";
+                    let range = "0 or more; all of them sum to 1";
+                    return Err(wrong(format!("a sum of {sum:.3}"), what, range));
+                }
+                Some(shares.iter().map(|share| share / sum).collect())
+            }
+        };
+        if RateMatrix::new(n, &rates).is_none() {
+            return Err(ModelError::Contradiction {
+                model: shown(model),
+                what: "its rates have no equilibrium: there must be a way from each state to \
+                       each other one",
+            });
+        }
+        Ok(Self { rates, root })
+    }
+
+    fn states(&self) -> usize {
+        // The two sizes that there are.
+        if self.rates.len() == 16 { 4 } else { 20 }
+    }
+}
+
+fn miscount(model: &str, label: &str, found: usize) -> ModelError {
+    ModelError::Count {
+        model: shown(model),
+        what: "the matrix",
+        expected: match found {
+            _ if label == UNREST => 12,
+            0..=20 => 16,
+            _ => 400,
+        },
+        found,
+    }
+}
+
+/// Numbers with `/`, `,` or blanks between, or those of the file that the text names.
+fn numbers(model: &str, text: &str, read: Read<'_>) -> Result<Vec<f64>, ModelError> {
+    let is_list = text.bytes().all(|b| b"0123456789.eE+-/, \t".contains(&b));
+    let owned;
+    let text = match is_list {
+        true => text,
+        false => {
+            owned = read(text.trim()).map_err(|error| ModelError::File {
+                model: shown(model),
+                path: shown(text.trim()),
+                reason: error.to_string(),
+            })?;
+            owned.as_str()
+        }
+    };
+    let mut values: Vec<f64> = Vec::new();
+    let separator = |c: char| c == '/' || c == ',' || c.is_whitespace();
+    for word in text.split(separator).filter(|word| !word.is_empty()) {
+        let value = word.parse().ok().filter(|value: &f64| value.is_finite());
+        match value {
+            Some(value) if values.len() < VALUES_MAX => values.push(value),
+            // Files of matrices end in prose.
+            _ if !is_list => break,
+            Some(_) => break,
+            None => {
+                return Err(ModelError::Value {
+                    model: shown(model),
+                    value: shown(word),
+                    what: "rate",
+                    range: "0 to 1,000,000",
+                });
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// An error of a part, with the whole name that the user gave.
+fn of_model(mut error: ModelError, text: &str) -> ModelError {
+    if let ModelError::Contradiction { model, .. }
+    | ModelError::Part { model, .. }
+    | ModelError::Twice { model, .. }
+    | ModelError::Braces { model, .. }
+    | ModelError::Value { model, .. }
+    | ModelError::Count { model, .. }
+    | ModelError::File { model, .. } = &mut error
+    {
+        *model = shown(text);
+    }
+    error
+}
+
+/// A nonreversible model with values for all its parameters.
+#[derive(Debug, Clone)]
+pub struct RootedModel {
+    name: RootedModelName,
+    /// Row by row, relative to the last one where they are fitted; the diagonal is 0.
+    rates: Vec<f64>,
+    pub(super) across: Model,
+}
+
+impl RootedModel {
+    /// Gives each parameter the value of its brace, or a start for fitting: rates in proportion to
+    /// the frequency of the state that they lead to.
+    ///
+    /// # Panics
+    /// When `patterns` are of another alphabet.
+    #[must_use]
+    pub fn new(name: RootedModelName, patterns: &Patterns) -> Self {
+        let n = name.alphabet.states();
+        let rates = match &name.given {
+            Some(given) => given.rates.clone(),
+            None => {
+                let counted = empirical(patterns, 1);
+                let mut rates = vec![0.0; n * n];
+                for (from, to) in pairs(n) {
+                    rates[from * n + to] = counted[to] / counted[n - 2];
+                }
+                rates
+            }
+        };
+        let across = Model::new(name.across.clone(), patterns);
+        Self {
+            name,
+            rates,
+            across,
+        }
+    }
+
+    /// The rate matrix of the present values; none where these have no equilibrium.
+    pub(super) fn matrix(&self) -> Option<RateMatrix> {
+        RateMatrix::new(self.name.alphabet.states(), &self.rates)
+    }
+
+    /// The frequencies at the root.
+    pub(super) fn root<'m>(&'m self, matrix: &'m RateMatrix) -> &'m [f64] {
+        let given = self.name.given.as_ref();
+        let own = given.and_then(|given| given.root.as_deref());
+        own.unwrap_or_else(|| matrix.equilibrium())
+    }
+
+    /// The present point of all that is fitted.
+    pub(super) fn coordinates(&self) -> Vec<Coordinate> {
+        let mut point = Vec::new();
+        if self.name.given.is_none() {
+            let n = self.name.alphabet.states();
+            let own = pairs(n).map(|(from, to)| self.rates[from * n + to]);
+            point.extend(own.map(|rate| Coordinate::of(rate, EXCHANGE_RANGE)));
+            // Rates are relative to the last one.
+            point.pop();
+        }
+        point.extend(self.across.coordinates());
+        point
+    }
+
+    /// Moves to a point with as many coordinates as [`Self::coordinates`] has.
+    pub(super) fn move_to(&mut self, point: &[f64]) {
+        let mut across = point;
+        if self.name.given.is_none() {
+            let n = self.name.alphabet.states();
+            let (own, rest) = point.split_at(n * (n - 1) - 1);
+            let values = own.iter().map(|log| libm::exp(*log)).chain([1.0]);
+            for ((from, to), rate) in pairs(n).zip(values) {
+                self.rates[from * n + to] = rate;
+            }
+            across = rest;
+        }
+        self.across.move_to(across);
+    }
+}
+
+/// Prints the model with all its values: the text can be parsed again.
+impl std::fmt::Display for RootedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let n = self.name.alphabet.states();
+        let given = self.name.given.as_ref();
+        let root = given.and_then(|given| given.root.as_deref());
+        let values: Vec<f64> = match root {
+            None if n == 4 => pairs(n)
+                .map(|(from, to)| self.rates[from * n + to])
+                .collect(),
+            root => [&self.rates[..], root.unwrap_or_default()].concat(),
+        };
+        write!(f, "{}{{{}}}", self.name.label, list(&values))?;
+        let across = self.across.to_string();
+        let parts = BASES.iter().find_map(|base| across.strip_prefix(base));
+        let parts = parts.unwrap_or_default();
+        f.write_str(parts.strip_prefix("+FE").unwrap_or(parts))
+    }
+}
+
+/// The pairs of different states, row by row.
+fn pairs(n: usize) -> impl Iterator<Item = (usize, usize)> {
+    let all = (0..n).flat_map(move |from| (0..n).map(move |to| (from, to)));
+    all.filter(|(from, to)| from != to)
+}
+
+/// A rate matrix whose mean rate at equilibrium is 1.
+#[derive(Debug, Clone)]
+pub(super) struct RateMatrix {
+    states: usize,
+    /// Row by row.
+    rates: Vec<f64>,
+    equilibrium: Vec<f64>,
+    /// The highest rate at which a state is left.
+    fastest: f64,
+    /// Powers of `1 + rates / fastest`, one after the other, from 0 on.
+    powers: Vec<f64>,
+}
+
+impl RateMatrix {
+    /// From rates of which the diagonal is not read; none where there is no way from each state to
+    /// each other one.
+    pub(super) fn new(states: usize, rates: &[f64]) -> Option<Self> {
+        let n = states;
+        let equilibrium = equilibrium(n, rates)?;
+        let mut own = rates.to_vec();
+        for from in 0..n {
+            own[from * n + from] = 0.0;
+            own[from * n + from] = -own[from * n..][..n].iter().sum::<f64>();
+        }
+        let leaves = |state: usize| -own[state * n + state];
+        let mean: f64 = (0..n).map(|state| equilibrium[state] * leaves(state)).sum();
+        if !(mean > 0.0 && mean.is_finite()) {
+            return None;
+        }
+        own.iter_mut().for_each(|rate| *rate /= mean);
+        let fastest = (0..n).map(|state| -own[state * n + state]);
+        let fastest = fastest.fold(0.0, f64::max);
+        let unit = |at: usize| f64::from(u8::from(at.is_multiple_of(n + 1)));
+        // Rounding must not leave the diagonal of the fastest state below 0.
+        let step = own.iter().enumerate();
+        let step = step.map(|(at, rate)| (unit(at) + rate / fastest).max(0.0));
+        let step: Vec<f64> = step.collect();
+        let mut powers: Vec<f64> = (0..n * n).map(unit).collect();
+        for _ in 1..TERMS {
+            let next = product(n, &powers[powers.len() - n * n..], &step);
+            powers.extend(next);
+        }
+        Some(Self {
+            states,
+            rates: own,
+            equilibrium,
+            fastest,
+            powers,
+        })
+    }
+
+    pub(super) fn equilibrium(&self) -> &[f64] {
+        &self.equilibrium
+    }
+
+    /// Row by row.
+    pub(super) fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+
+    /// The probabilities of changes within a time, row by row: from the row's state to the column's.
+    pub(super) fn transitions(&self, time: f64, out: &mut [f64]) {
+        let n = self.states;
+        let (mut steps, mut doublings) = (self.fastest * time, 0);
+        while steps > 1.0 && doublings < DOUBLINGS_MAX {
+            steps *= 0.5;
+            doublings += 1;
+        }
+        out.fill(0.0);
+        let mut weight = libm::exp(-steps);
+        for (k, power) in self.powers.chunks_exact(n * n).enumerate() {
+            if k > 0 {
+                weight *= steps / k as f64;
+            }
+            let entries = out.iter_mut().zip(power);
+            entries.for_each(|(to, from)| *to += weight * from);
+        }
+        for _ in 0..doublings {
+            let square = product(n, out, out);
+            out.copy_from_slice(&square);
+            // Each squaring doubles what the rows' sums miss.
+            for row in out.chunks_exact_mut(n) {
+                let sum: f64 = row.iter().sum();
+                row.iter_mut().for_each(|entry| *entry /= sum);
+            }
+        }
+    }
+}
+
+/// The product of two square matrices, row by row.
+fn product(n: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
+    let mut out = vec![0.0; n * n];
+    for (row, to) in a.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+        for (entry, from) in row.iter().zip(b.chunks_exact(n)) {
+            let pairs = to.iter_mut().zip(from);
+            pairs.for_each(|(to, from)| *to += entry * from);
+        }
+    }
+    out
+}
+
+/// The frequencies that rates keep, by elimination of one state after the other: without a
+/// subtraction. None where a state cannot be left to those that remain.
+fn equilibrium(n: usize, rates: &[f64]) -> Option<Vec<f64>> {
+    let mut a = rates.to_vec();
+    for last in (1..n).rev() {
+        let out: f64 = a[last * n..][..last].iter().sum();
+        if !(out > 0.0 && out.is_finite()) {
+            return None;
+        }
+        for from in 0..last {
+            a[from * n + last] /= out;
+            let share = a[from * n + last];
+            for to in (0..last).filter(|&to| to != from) {
+                a[from * n + to] += share * a[last * n + to];
+            }
+        }
+    }
+    let mut shares = vec![1.0];
+    for state in 1..n {
+        let into = shares.iter().enumerate();
+        let share: f64 = into.map(|(from, own)| own * a[from * n + state]).sum();
+        shares.push(share);
+    }
+    let sum: f64 = shares.iter().sum();
+    // A state that no other leads to has no share, and with it no way back.
+    let good = sum.is_finite() && shares.iter().all(|share| *share > 0.0);
+    good.then(|| shares.iter().map(|share| share / sum).collect())
+}
+
+const UNREST: &str = "UNREST";
+const NONREV: &str = "NONREV";
+/// Models that lend their rates across sites: of DNA, of proteins.
+const BASES: [&str; 2] = ["JC", "POISSON"];
+/// Numbers of 20 states and their frequencies.
+const VALUES_MAX: usize = 420;
+const RATE_MAX: f64 = 1e6;
+/// The next term is below 1e-18 where one step is expected.
+const TERMS: usize = 20;
+const DOUBLINGS_MAX: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use proptest::prelude::*;
+
+    fn matrix(n: usize, seed: u64) -> RateMatrix {
+        let mut random = Random::new(seed);
+        let rates: Vec<f64> = (0..n * n).map(|_| 0.01 + 5.0 * random.unit()).collect();
+        RateMatrix::new(n, &rates).unwrap()
+    }
+
+    fn probabilities(matrix: &RateMatrix, time: f64) -> Vec<f64> {
+        let mut out = vec![0.0; matrix.states * matrix.states];
+        matrix.transitions(time, &mut out);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn probabilities_are_a_semigroup_that_keeps_the_equilibrium(
+            seed in any::<u64>(), large in any::<bool>(), a in 1e-6..20.0_f64, b in 1e-6..20.0_f64
+        ) {
+            let n = if large { 20 } else { 4 };
+            let own = matrix(n, seed);
+            let [one, other, both] = [a, b, a + b].map(|time| probabilities(&own, time));
+            for row in one.chunks_exact(n) {
+                prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+                prop_assert!(row.iter().all(|entry| *entry >= 0.0));
+            }
+            for (made, found) in product(n, &one, &other).iter().zip(&both) {
+                prop_assert!((made - found).abs() < 1e-12, "{made} {found}");
+            }
+            for state in 0..n {
+                let flow: f64 = (0..n).map(|i| own.equilibrium[i] * own.rates[i * n + state]).sum();
+                prop_assert!(flow.abs() < 1e-13);
+                let kept: f64 = (0..n).map(|i| own.equilibrium[i] * one[i * n + state]).sum();
+                prop_assert!((kept - own.equilibrium[state]).abs() < 1e-12);
+            }
+        }
+
+        #[test]
+        fn any_name_is_parsed_or_refused(text in "(UNREST|nonrev)[{}0-9/.+GIRFx -]{0,40}") {
+            let found = RootedModelName::parse(&text, &mut |_| Ok("1 x".to_owned()));
+            if let Err(error) = found {
+                prop_assert!(!error.to_string().contains('\n'));
+            }
+        }
+    }
+
+    #[test]
+    fn short_times_keep_their_digits() {
+        let own = matrix(4, 3);
+        let found = probabilities(&own, 1e-9);
+        for (from, to) in pairs(4) {
+            let expected = 1e-9 * own.rates[from * 4 + to];
+            assert!((found[from * 4 + to] / expected - 1.0).abs() < 1e-6);
+        }
+    }
+
+    fn parse(text: &str) -> Result<Option<RootedModelName>, ModelError> {
+        RootedModelName::parse(text, &mut |path| match path {
+            "four" => Ok("-3 1 1 1\n2 -4 1 1\n1 1 -3 1\n1 5 1 -7\n\n0.1 0.2 0.3 0.4\nProse".into()),
+            "twenty" => Ok("1 ".repeat(400)),
+            "absorbing" => Ok("0 1 1 1 0 0 0 0 1 1 0 1 1 1 1 0".into()),
+            _ => Err(std::io::ErrorKind::NotFound.into()),
+        })
+    }
+
+    #[test]
+    fn names_are_read_and_printed() {
+        let alignment = crate::msa::Alignment::parse(b">a\nACGT\n>b\nACGA\n>c\nACTT\n").unwrap();
+        let patterns = Patterns::new(&alignment, Alphabet::Dna).unwrap();
+        for text in [
+            "UNREST{1/2/3/4/5/6/7/8/9/10/11/12}+IU{0.1}+G4m{0.5}",
+            "unrest+G4",
+            "NONREV{four}+R2{0.5/1.5}{0.5/0.5}",
+        ] {
+            let model = RootedModel::new(parse(text).unwrap().unwrap(), &patterns);
+            let again = parse(&model.to_string()).unwrap().unwrap();
+            let again = RootedModel::new(again, &patterns);
+            assert_eq!(again.to_string(), model.to_string(), "{text}");
+        }
+        let twenty = parse("NONREV{twenty}+G4").unwrap().unwrap();
+        assert_eq!(twenty.alphabet(), Alphabet::Protein);
+        assert!(parse("GTR+G").unwrap().is_none() && parse("UNRESTED").unwrap().is_none());
+        for (text, said) in [
+            ("UNREST{1/2}", "12 values"),
+            ("UNREST{twenty}", "12 values"),
+            ("NONREV", "16 values"),
+            ("NONREV{none}", "cannot read `none`"),
+            ("NONREV{absorbing}", "no equilibrium"),
+            ("UNREST{1/2/3/4/5/6/7/8/9/10/11/-1}", "rate"),
+            ("UNREST+FO", "its own equilibrium"),
+            ("UNREST+ASC_LEWIS", "its own equilibrium"),
+            ("UNREST+X", "`UNREST+X`"),
+            ("UNREST{1", "braces"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}
