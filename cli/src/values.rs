@@ -50,7 +50,7 @@ pub(crate) fn policies() -> Vec<&'static str> {
 
 /// Options and arguments that are read or written once, from the start to the end, and images of
 /// commands that are done with them when they end. What is served, or changed, has a name.
-const STREAMED: [&str; 45] = [
+const STREAMED: [&str; 46] = [
     "bootstraps",
     "config",
     "constraint",
@@ -70,6 +70,7 @@ const STREAMED: [&str; 45] = [
     "pmsf_out",
     "pmsf_tree",
     "prefetch",
+    "rootstrap",
     "score",
     "second",
     "sign",

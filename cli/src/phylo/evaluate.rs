@@ -9,16 +9,26 @@ use sidecore_phylo::analysis::report::EvaluationReport;
 use sidecore_phylo::constraint::{terrace, with_characters};
 use sidecore_phylo::evaluation::{Evaluation, EvaluationOptions, Fit, evaluate, site_table};
 use sidecore_phylo::heterotachy::{self, ClassedEvaluation, ClassedModel};
-use sidecore_phylo::io::data::{classed_model, linkage};
+use sidecore_phylo::io::data::{classed_model, linkage, rooted_model};
 use sidecore_phylo::likelihood::Lengths;
-use sidecore_phylo::msa::Patterns;
-use sidecore_phylo::topology::{self, SiteTable, Verdict, compare, fitted_sites};
-use sidecore_terminal::progress::{self, Shape};
-use sidecore_terminal::values::{Offered, number};
+use sidecore_phylo::msa::{Findings, Patterns};
+use sidecore_phylo::rooted::{
+    RootedLikelihood, RootedModel, RootedModelName, RootedTree, rooted_bytes,
+};
+use sidecore_terminal::Text;
+use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+A model is written as RAxML-NG writes it: `GTR+G`, `HKY+F+I`, `LG+G4`; values in braces are fixed: \
+`GTR{1/2/1/1/2/1}+FU{0.3/0.2/0.2/0.3}+G4m{0.5}`. What has no fixed value is counted (+F), fitted \
+(--opt all) or stays at its start. Other data: `BIN`, `MULTI5_MK` (2 to 64 states), `GTGTR4` \
+(genotypes); `+ASC_LEWIS` for alignments of variable sites alone. A file of lines `MODEL, NAME = \
+1-500` makes partitions; `+B` fits a partition's scaler, `DNA` is GTR+F+G. `UNREST` (12 rates of \
+DNA) and `NONREV{FILE}` (a full matrix of 4 or 20 states) are nonreversible: they need rooted \
+trees. Exit status: 0 done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
     /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
     /// `-` is standard input, a folder has an alignment for each locus
@@ -74,6 +84,9 @@ impl Args {
         let began = Instant::now();
         if let Some(model) = classed_model(&self.model)? {
             return self.classes(&model, &pool, began);
+        }
+        if let Some(model) = rooted_model(&self.model)? {
+            return self.rooted(&model, &pool, began);
         }
         let mut data = common::data(&self.msa, &self.model)?;
         if let Some(text) = self.pmsf.text(&self.msa, &self.model, self.engines)? {
@@ -158,6 +171,54 @@ impl Args {
         output::report(self.json, &report, |report| report.found.text())
     }
 
+    /// Under a nonreversible model, at the trees' roots.
+    fn rooted(&self, model: &RootedModelName, pool: &Pool, began: Instant) -> Result<Outcome> {
+        let reader = common::reader();
+        let alignment = reader.alignment(&self.msa)?;
+        let patterns = Patterns::new(&alignment, model.alphabet());
+        let patterns = patterns.with_context(|| self.msa.display().to_string())?;
+        let findings = reader.findings(&self.msa, &alignment, [&patterns]);
+        ensure!(
+            self.brlen.is_none() && self.pmsf.is_none() && !self.tables.any() && !self.terrace,
+            "{}: --brlen, --pmsf, --pmsf-tree, --site-posteriors, --site-rates and --terrace do not \
+             go with nonreversible models",
+            self.model
+        );
+        let file = reader.trees(&self.tree)?;
+        if self.opt == Fit::Nothing {
+            file.warn_of_lengths(reader);
+        }
+        let (mut trees, mut newicks, mut columns) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, newick) in file.newicks.iter().enumerate() {
+            let shown = || format!("{}, tree {}", self.tree.display(), index + 1);
+            let tree = RootedTree::from_newick(newick, alignment.names()).with_context(shown)?;
+            let start = RootedModel::new(model.clone(), &patterns);
+            let need = rooted_bytes(newick.nodes().len(), &patterns, &start);
+            limits::check_work("the likelihood of a rooted tree", need)?;
+            let mut one = RootedLikelihood::new(tree, patterns.clone(), start, pool)?;
+            let lnl = match self.opt {
+                Fit::Nothing => one.evaluate(),
+                Fit::Branches => one.optimise_lengths(self.epsilon, ROUNDS_MAX),
+                Fit::All => one.optimise(self.epsilon),
+            };
+            trees.push(RootedRow {
+                lnl: lnl.with_context(shown)?,
+                tree_length: one.tree().total_length(),
+                models: [one.model().to_string()],
+                scales: [1.0],
+                root_frequencies: one.root_frequencies().to_vec(),
+            });
+            newicks.push(one.tree().to_newick());
+            if self.site_lnl.is_some() {
+                columns.push(one.site_log_likelihoods()?);
+            }
+        }
+        write(&self.site_lnl, || site_columns(&columns, alignment.sites()))?;
+        write(&self.tree_out, || common::lines(&newicks))?;
+        let report = RootedJson::new(&findings, &patterns, trees, pool.engines(), began);
+        output::report(self.json, &report, RootedJson::text)
+    }
+
     /// Writes the requested files; `names` are the partitions'.
     fn write(&self, evaluated: &[Evaluation], names: &[String]) -> Result<()> {
         write(&self.site_lnl, || site_table(evaluated))?;
@@ -181,7 +242,20 @@ fn write(path: &Option<PathBuf>, text: impl FnOnce() -> String) -> Result<()> {
     path.map_or(Ok(()), |path| output::file(path, &text()))
 }
 
-const GAIN: &str = "a number from 0.000000001 to 1000";
+/// Log-likelihoods of the columns on a line each, of several trees with tabs between.
+fn site_columns(trees: &[Vec<f64>], sites: usize) -> String {
+    let cell = |tree: &Vec<f64>, site: usize| {
+        let lnl = tree.get(site).copied().unwrap_or_default();
+        format!("{lnl:.9}")
+    };
+    common::lines((0..sites).map(|site| {
+        let cells: Vec<String> = trees.iter().map(|tree| cell(tree, site)).collect();
+        cells.join("\t")
+    }))
+}
+
+/// Rounds of lengths under a nonreversible model.
+const ROUNDS_MAX: usize = 1_000;
 /// Cuts that the count of a terrace tries: some seconds.
 const CUTS_MAX: u64 = 1_000_000;
 
@@ -195,84 +269,79 @@ struct ClassesJson {
     wall_s: f64,
 }
 
-#[derive(clap::Args)]
-pub(crate) struct TestArgs {
-    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
-    /// `-` is standard input, a folder has an alignment for each locus
-    #[arg(long, value_name = "FILE")]
-    msa: PathBuf,
-    /// Trees to compare, in Newick or NEXUS, with the alignment's taxa
-    #[arg(long, value_name = "FILE")]
-    trees: PathBuf,
-    /// Model, or file of partitions (RAxML's lines or NEXUS sets)
-    #[arg(long, value_name = "MODEL|FILE")]
-    #[arg(value_parser = Offered(models), hide_possible_values = true)]
-    model: String,
-    /// Replicates; the AU test makes as many of each of ten sizes
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "50000",
-        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
-    )]
-    replicates: u32,
-    /// Seed of the replicates
-    #[arg(long, value_name = "S", default_value = "1")]
-    seed: u64,
-    /// Number of engines that share the loops; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
-}
-
-impl TestArgs {
-    pub(crate) fn run(self) -> Result<Outcome> {
-        let pool = common::pool(self.engines)?;
-        let data = common::data(&self.msa, &self.model)?;
-        let trees = common::reader().trees_of(&self.trees, data.alignment.names())?;
-        let shown = || self.trees.display().to_string();
-        if trees.len() < 2 {
-            let trees = trees.len();
-            return Err(topology::TopologyError::TooFew { trees }).with_context(shown);
-        }
-        let cells = (trees.len() as u64).saturating_mul(data.alignment.sites() as u64);
-        limits::check_work("the trees' sites", cells.saturating_mul(SITE_BYTES))?;
-        let bar = progress::bar(Shape::Count, 2 * trees.len() as u64).with_message("likelihoods");
-        let parts = data.partitions.parts;
-        let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
-        let sites = fitted_sites(parts, lengths, trees, &pool, || bar.inc(1));
-        bar.finish_and_clear();
-        let table = SiteTable::new(&sites?)?;
-        let options = topology::Options {
-            replicates: self.replicates as usize,
-            seed: self.seed,
-        };
-        let bar = progress::bar(Shape::Count, 0).with_message("replicates");
-        let verdicts = compare(&table, &options, &pool, |done, all| {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
-        });
-        bar.finish_and_clear();
-        let verdicts = verdicts.with_context(shown)?;
-        let report = Json {
-            trees: verdicts,
-            sites: table.sites(),
-            replicates: self.replicates,
-            seed: self.seed,
-        };
-        output::report(self.json, &report, |report| topology::text(&report.trees))
-    }
+/// Of a tree under a nonreversible model.
+#[derive(serde::Serialize)]
+struct RootedRow {
+    lnl: f64,
+    tree_length: f64,
+    models: [String; 1],
+    scales: [f64; 1],
+    root_frequencies: Vec<f64>,
 }
 
 #[derive(serde::Serialize)]
-struct Json {
-    trees: Vec<Verdict>,
+struct RootedJson {
+    lnl: f64,
+    taxa: usize,
     sites: usize,
-    replicates: u32,
-    seed: u64,
+    undetermined_sites: usize,
+    undetermined_taxa: usize,
+    identical_taxa: usize,
+    patterns: usize,
+    /// Number of the best of `trees`, from 1.
+    best_tree: usize,
+    trees: Vec<RootedRow>,
+    engines: usize,
+    wall_s: f64,
 }
 
-/// Of a site's log-likelihood, kept three times.
-const SITE_BYTES: u64 = 24;
+impl RootedJson {
+    fn new(
+        findings: &Findings,
+        patterns: &Patterns,
+        trees: Vec<RootedRow>,
+        engines: usize,
+        began: Instant,
+    ) -> Self {
+        // The first of the best, so that the file's order breaks ties.
+        let (mut best, mut lnl) = (0, f64::NEG_INFINITY);
+        for (at, one) in trees.iter().enumerate() {
+            if one.lnl > lnl {
+                (best, lnl) = (at, one.lnl);
+            }
+        }
+        Self {
+            lnl,
+            taxa: patterns.taxa(),
+            sites: findings.sites,
+            undetermined_sites: findings.undetermined_sites.len(),
+            undetermined_taxa: findings.undetermined_taxa.len(),
+            identical_taxa: findings.identical_taxa.len(),
+            patterns: patterns.len(),
+            best_tree: best + 1,
+            trees,
+            engines,
+            wall_s: began.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// The same for people.
+    fn text(&self) -> Text {
+        let mut text = Text::new();
+        for (at, tree) in self.trees.iter().enumerate() {
+            if self.trees.len() > 1 {
+                text.fact("tree", (at + 1).to_string());
+            }
+            text.fact("log-likelihood", format!("{:.6}", tree.lnl));
+            text.fact("model", tree.models[0].clone());
+            let shares: Vec<String> = tree
+                .root_frequencies
+                .iter()
+                .map(|share| format!("{share:.6}"))
+                .collect();
+            text.fact("root frequencies", shares.join(" "));
+            text.fact("tree length", format!("{:.6}", tree.tree_length));
+        }
+        text
+    }
+}

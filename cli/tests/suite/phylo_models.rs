@@ -323,6 +323,51 @@ fn classes_with_lengths_of_their_own_print_what_they_read() {
 }
 
 #[test]
+fn nonreversible_models_depend_on_the_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    simulate(here, "HKY{1/3}", "120");
+    let own = run(here, "root a.nwk --midpoint -o rooted.nwk");
+    assert!(own.status.success(), "{}", said(&own));
+    let line = "evaluate --msa a.phy --json --engines 1 --tree";
+    let rooted = format!("{line} rooted.nwk --opt all --tree-out fitted.nwk --model UNREST+G4");
+    let fitted = json(&run(here, &rooted));
+    let model = fitted["trees"][0]["models"][0].as_str().unwrap();
+    let again = json(&run(
+        here,
+        &format!("{line} fitted.nwk --site-lnl s --model {model}"),
+    ));
+    let [a, b] = [&fitted, &again].map(|one| one["lnl"].as_f64().unwrap());
+    assert!((a - b).abs() < 0.01, "{a} {b}");
+    let sites: f64 = lines(here, "s")
+        .iter()
+        .map(|own| own.parse::<f64>().unwrap())
+        .sum();
+    assert!((sites - b).abs() < 1e-4, "{sites} {b}");
+    // The tree as it was simulated has no root.
+    let refused = run(here, &format!("{line} a.nwk --model UNREST"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("no root"), "{}", said(&refused));
+    let line = "root a.nwk --msa a.phy --replicates 200 --json -o best.nwk --model";
+    let found = json(&run(
+        here,
+        &format!("{line} UNREST{{1/2/1/3/1/1/1/1/4/1/1/1}}"),
+    ));
+    let roots = found["roots"].as_array().unwrap();
+    assert_eq!(roots.len(), 13);
+    let shares = roots.iter().map(|own| own["bp_rell"].as_f64().unwrap());
+    assert!((shares.sum::<f64>() - 1.0).abs() < 1e-6);
+    assert_eq!(
+        lines(here, "best.nwk"),
+        [roots[0]["tree"].as_str().unwrap()]
+    );
+    let refused = run(here, &format!("{line} GTR"));
+    assert!(said(&refused).contains("UNREST"), "{}", said(&refused));
+    let counted = json(&run(here, "root best.nwk --rootstrap best.nwk --json"));
+    assert_eq!(counted["root"], 1.0);
+}
+
+#[test]
 fn rates_and_classes_of_sites_are_tables() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

@@ -1,0 +1,193 @@
+//! `sidecore phylo root`.
+
+use super::common::{self, reader};
+use super::limits;
+use crate::{Outcome, output};
+use anyhow::{Context, Result, ensure};
+use sidecore_phylo::io::data::rooted_model;
+use sidecore_phylo::io::input;
+use sidecore_phylo::msa::Patterns;
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::rooted::{RootedModel, rooted_bytes};
+use sidecore_phylo::rooting::{
+    Method, ModelRoots, Rooted, Rootstrap, by_model, check_steps, root, root_bytes, rootstrap,
+};
+use sidecore_phylo::topology;
+use sidecore_terminal::progress::{Shape, bar};
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "\
+Labels of inner nodes that are numbers are supports: they stay with their branches. deviation: the \
+root's ancestor deviation, 0 for a clock (MAD); ambiguity: that of the best branch as a share of \
+the second best, 1 where any of the two may have the root. --model tries each branch as the root, \
+with lengths fitted, and tests all of them: p-AU below 0.05 excludes a root, bp-RELL is the share \
+of replicates that choose it, c-ELW its weight. --rootstrap counts the roots of rooted replicates \
+on the tree's branches. Exit status: 0 done, 2 a tree cannot be read or not be rooted so.",
+    group = clap::ArgGroup::new("method")
+        .required(true)
+        .args(["outgroup", "midpoint", "mad", "model", "rootstrap"])
+)]
+pub(crate) struct Args {
+    /// File of trees, in Newick or NEXUS; each gets a root
+    #[arg(value_name = "TREES")]
+    trees: PathBuf,
+    /// Tips that all others stand apart from: names with `,` between, or @FILE with a name a line
+    #[arg(long, value_name = "NAMES|@FILE")]
+    outgroup: Option<String>,
+    /// In the middle of the longest path between two tips
+    #[arg(long)]
+    midpoint: bool,
+    /// By minimal ancestor deviation (Tria, Landan and Dagan 2017)
+    #[arg(long)]
+    mad: bool,
+    /// At the branch that a nonreversible model finds best: UNREST or NONREV{FILE}, perhaps with +I,
+    /// +G or +R
+    #[arg(long, value_name = "MODEL", requires = "msa")]
+    model: Option<String>,
+    /// Alignment for --model
+    #[arg(long, value_name = "FILE", requires = "model")]
+    msa: Option<PathBuf>,
+    /// Rooted replicates, in Newick or NEXUS: the share of them whose root is on each branch
+    #[arg(long, value_name = "FILE")]
+    rootstrap: Option<PathBuf>,
+    /// Replicates of the tests of --model
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "10000",
+        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
+    )]
+    replicates: u32,
+    /// Seed of these replicates
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// Write the trees to this file, not to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        if let (Some(model), Some(msa)) = (&self.model, &self.msa) {
+            return self.by_model(model, msa);
+        }
+        if let Some(path) = &self.rootstrap {
+            return self.count_roots(path);
+        }
+        let method = match (&self.outgroup, self.midpoint) {
+            (Some(names), _) => Method::Outgroup(outgroup(names)?),
+            (None, true) => Method::Midpoint,
+            (None, false) => Method::Mad,
+        };
+        let mut trees = Vec::new();
+        let file = reader().trees(&self.trees)?;
+        input::check("rooting the trees", root_bytes(&file.newicks), file.memory)?;
+        if method == Method::Mad {
+            check_time(&self.trees, &file.newicks)?;
+        }
+        for (index, tree) in file.newicks.iter().enumerate() {
+            let rooted = root(tree, &method);
+            let shown = || format!("{}, tree {}", self.trees.display(), index + 1);
+            trees.push(rooted.with_context(shown)?);
+        }
+        let lines: Vec<String> = trees.iter().map(|it| it.tree.to_string()).collect();
+        if let Some(path) = &self.output {
+            output::file(path, &format!("{}\n", lines.join("\n")))?;
+        }
+        if self.json {
+            output::json(&Json { trees })?;
+        } else if self.output.is_none() {
+            output::lines(&lines)?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Each branch as the root under a nonreversible model.
+    fn by_model(&self, model: &str, msa: &Path) -> Result<Outcome> {
+        let name = rooted_model(model)?;
+        let name = name.with_context(|| {
+            format!(
+                "--model {model}: the place of a root needs a nonreversible model, UNREST or \
+                 NONREV{{FILE}}"
+            )
+        })?;
+        let reader = reader();
+        let alignment = reader.alignment(msa)?;
+        let patterns = Patterns::new(&alignment, name.alphabet());
+        let patterns = patterns.with_context(|| msa.display().to_string())?;
+        reader.findings(msa, &alignment, [&patterns]);
+        let file = reader.trees(&self.trees)?;
+        let tree = file.only()?;
+        let start = RootedModel::new(name.clone(), &patterns);
+        let nodes = tree.nodes().len() + 1;
+        let need = rooted_bytes(nodes, &patterns, &start);
+        let sites = 32 * (nodes as u64).saturating_mul(alignment.sites() as u64);
+        limits::check_work("the likelihoods of the roots", need.saturating_add(sites))?;
+        let options = topology::Options {
+            replicates: self.replicates as usize,
+            seed: self.seed,
+        };
+        let (pool, names) = (common::pool(None)?, alignment.names());
+        let bar = bar(Shape::Count, 0).with_message("roots");
+        let found = by_model(
+            tree,
+            names,
+            &patterns,
+            name,
+            &options,
+            &pool,
+            |done, all| {
+                bar.set_length(all as u64);
+                bar.set_position(done as u64);
+            },
+        );
+        bar.finish_and_clear();
+        let found = found.with_context(|| self.trees.display().to_string())?;
+        if let (Some(path), Some(best)) = (&self.output, found.roots.first()) {
+            output::file(path, &format!("{}\n", best.tree))?;
+        }
+        output::report(self.json, &found, ModelRoots::text)
+    }
+
+    /// Roots of replicates on the branches of a tree.
+    fn count_roots(&self, path: &Path) -> Result<Outcome> {
+        let file = reader().trees(&self.trees)?;
+        let replicates = reader().trees(path)?;
+        let found = rootstrap(file.only()?, &replicates.newicks);
+        let found = found.with_context(|| path.display().to_string())?;
+        if let Some(path) = &self.output {
+            output::file(path, &format!("{}\n", found.tree))?;
+        }
+        output::report(self.json, &found, Rootstrap::text)
+    }
+}
+
+/// Refuses trees that take long, unless the user has said how long it may take.
+pub(super) fn check_time(path: &Path, trees: &[Newick]) -> Result<()> {
+    match limits::is_timed() {
+        true => Ok(()),
+        false => check_steps(trees).with_context(|| path.display().to_string()),
+    }
+}
+
+/// The names of an outgroup.
+pub(super) fn outgroup(names: &str) -> Result<Vec<String>> {
+    let text = match names.strip_prefix('@') {
+        Some(path) => reader().text(path.as_ref())?,
+        None => names.replace(',', "\n"),
+    };
+    let names = text.lines().map(str::trim).filter(|name| !name.is_empty());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    ensure!(!names.is_empty(), "--outgroup names no tip");
+    Ok(names)
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    trees: Vec<Rooted>,
+}
