@@ -3,7 +3,7 @@
 use super::limits;
 use crate::values::policies;
 use crate::{Outcome, output};
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::builder::TypedValueParser;
 use indicatif::ProgressBar;
 use sidecore_offload::{Pool, PoolConfig};
@@ -178,6 +178,16 @@ pub(super) fn supports() -> impl TypedValueParser<Value = Support> {
     named(kinds.map(|(kind, help)| (kind.name(), help, kind)))
 }
 
+/// Refuses `--bnni` where it would do nothing.
+pub(super) fn check_bnni(bnni: bool, supports: &[Support]) -> Result<()> {
+    let is_used = supports.contains(&Support::Alignment(AlignmentKind::Ufboot));
+    ensure!(
+        !bnni || is_used,
+        "--bnni refines ultrafast bootstraps: give --support ufboot"
+    );
+    Ok(())
+}
+
 /// The texts on a line each.
 pub(super) fn lines(texts: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
     let lines = texts.into_iter().map(|text| format!("{text}\n"));
@@ -204,6 +214,7 @@ pub(super) fn alignment_support(
             bar.set_position(done.to_u64());
         }
         Event::Perturbations(done) => bar.set_position(done.to_u64()),
+        Event::Refined(done, all) => bar.set_message(format!("{done} of {all} replicates refined")),
         // The bar is taken away while the line is written.
         Event::Unsettled(rounds) => bar.suspend(|| {
             tracing::warn!(

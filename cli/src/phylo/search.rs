@@ -129,7 +129,7 @@ impl Args {
         }
         let mut labelled = Vec::new();
         for &support in &self.options.support {
-            if let Some(tree) = supported(support, &ledger, setup, &pool)? {
+            if let Some(tree) = supported((support, self.options.bnni), &ledger, setup, &pool)? {
                 written.push(files.write_support(support, &tree)?);
                 labelled.push(tree);
             }
@@ -174,9 +174,10 @@ impl Args {
     }
 }
 
-/// The best tree with supports; nothing where there are no bootstraps for them.
+/// The best tree with supports, refined with `bnni`; nothing where there are no bootstraps for
+/// them.
 fn supported(
-    support: Support,
+    (support, bnni): (Support, bool),
     ledger: &Ledger,
     setup: &RunSetup,
     pool: &Pool,
@@ -189,6 +190,7 @@ fn supported(
             let (parts, tree) = (setup.parts_of(best)?, tree_of(best)?);
             let options = AlignmentSupport {
                 lengths: setup.run.lengths_of_result(),
+                bnni,
                 ..AlignmentSupport::new(kind, setup.run.seed)
             };
             let names = setup.run.names();

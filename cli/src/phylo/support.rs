@@ -43,6 +43,9 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(100..=1_000_000)
     )]
     replicates: u32,
+    /// With ufboot: each replicate refines its tree by NNI moves under its own draws of sites
+    #[arg(long)]
+    bnni: bool,
     /// Seed of these replicates
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
@@ -56,6 +59,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
+        common::check_bnni(self.bnni, &[self.support])?;
         let file = common::reader().trees(&self.tree)?;
         let tree = file.only()?;
         let (labelled, replicates, values) = match (self.support, &self.bootstraps) {
@@ -107,6 +111,7 @@ impl Args {
             replicates: self.replicates,
             seed: self.seed,
             lengths: linkage(None, &parts).with_context(|| model.clone())?,
+            bnni: self.bnni,
         };
         let labelled = common::alignment_support(options, tree, names, parts, &pool)
             .with_context(|| self.tree.display().to_string())?;

@@ -267,10 +267,9 @@ pub(crate) fn support<'py>(
             let parts = parts::parts(&alignment.inner, model)?;
             parts::warn(py, &alignment.inner, &parts)?;
             let options = AlignmentSupport {
-                kind,
                 replicates: enough(replicates)?,
-                seed,
                 lengths: linkage(None, &parts).map_err(refuse)?,
+                ..AlignmentSupport::new(kind, seed)
             };
             let work = |stop: &_| {
                 let runner = Stoppable {

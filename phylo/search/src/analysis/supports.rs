@@ -10,7 +10,7 @@ use crate::newick::Newick;
 use crate::runner::{Runner, Serial};
 use crate::support::{self, Reference};
 use crate::tree::Tree;
-use crate::ufboot::{self, ufboot};
+use crate::ufboot::{self, Step, ufboot};
 use sidecore_bare::width::ToUsize;
 
 /// The tree of a result.
@@ -187,6 +187,9 @@ pub struct AlignmentSupport {
     pub seed: u64,
     /// Linkage of the partitions' branch lengths.
     pub lengths: Lengths,
+    /// Of ultrafast bootstraps: true if each replicate refines its tree by NNI moves under its own
+    /// draws of sites, which keeps supports from being too high where the model fits badly.
+    pub bnni: bool,
 }
 
 /// Progress of an [`AlignmentSupport`].
@@ -196,6 +199,8 @@ pub enum Progress {
     Branches(usize, usize),
     /// Perturbations of the ultrafast bootstraps' search.
     Perturbations(usize),
+    /// Ultrafast bootstraps that have refined their trees, and all of them.
+    Refined(usize, usize),
     /// Perturbations after which the ultrafast bootstraps had not settled.
     Unsettled(usize),
 }
@@ -209,6 +214,7 @@ impl AlignmentSupport {
             replicates: 1_000,
             seed,
             lengths: Lengths::Linked,
+            bnni: false,
         }
     }
 
@@ -260,10 +266,14 @@ impl AlignmentSupport {
                 let options = ufboot::Options {
                     replicates: self.replicates.to_usize(),
                     seed: self.seed,
+                    bnni: self.bnni,
                     ..ufboot::Options::default()
                 };
-                let round = |round| progress(Progress::Perturbations(round));
-                let found = ufboot(&mut likelihood, &options, round)?;
+                let step = |step| match step {
+                    Step::Perturbed(rounds) => progress(Progress::Perturbations(rounds)),
+                    Step::Refined(done, all) => progress(Progress::Refined(done, all)),
+                };
+                let found = ufboot(&mut likelihood, &options, step)?;
                 if !found.converged {
                     progress(Progress::Unsettled(found.rounds));
                 }

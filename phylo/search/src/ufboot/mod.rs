@@ -10,13 +10,16 @@
 //! replicates as a hundred climbs from neighbours of the best tree, which return to it. Branches of
 //! length 0 resolve nothing, so a replicate's tree gets random resolutions of them in the end, all
 //! equally likely: otherwise they would stay as in the best tree by accident.
+//!
+//! Refined replicates ("bnni") go on: each climbs by NNI moves from the tree that it chose, under
+//! its own draws of sites. Where the model fits badly, this keeps supports from being too high.
 //! Must stay true: one seed, one result; the likelihood ends at the best tree that was found.
 //! Sources: Minh, Nguyen and von Haeseler, Molecular Biology and Evolution 30 (2013), 1188-1195;
 //! Hoang and others, Molecular Biology and Evolution 35 (2018), 518-522.
 
 mod replicates;
 
-use crate::likelihood::{Likelihood, LikelihoodError, Part};
+use crate::likelihood::{Likelihood, LikelihoodError, Part, SiteClasses};
 use crate::msa::Patterns;
 use crate::parsimony::parsimony_tree;
 use crate::random::Random;
@@ -34,6 +37,8 @@ pub(crate) struct Options {
     pub seed: u64,
     /// The most perturbations.
     pub rounds_max: usize,
+    /// True if each replicate refines its tree in the end.
+    pub bnni: bool,
 }
 
 impl Default for Options {
@@ -42,8 +47,18 @@ impl Default for Options {
             replicates: 1_000,
             seed: 1,
             rounds_max: 1_000,
+            bnni: false,
         }
     }
+}
+
+/// Progress of ultrafast bootstraps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    /// Perturbations made.
+    Perturbed(usize),
+    /// Replicates that have refined their trees, and all of them.
+    Refined(usize, usize),
 }
 
 /// Result of ultrafast bootstraps.
@@ -61,14 +76,14 @@ pub(crate) struct Found {
 }
 
 /// Makes ultrafast bootstraps from the likelihood's tree, which should be the best tree of a
-/// search, with its lengths and parameters fitted. `progress` receives the rounds. Blocks.
+/// search, with its lengths and parameters fitted. Blocks.
 ///
 /// # Errors
 /// [`LikelihoodError`].
 pub(crate) fn ufboot<R: Runner>(
     likelihood: &mut Likelihood<R>,
     options: &Options,
-    mut progress: impl FnMut(usize),
+    mut progress: impl FnMut(Step),
 ) -> Result<Found, LikelihoodError> {
     let mut random = Random::new(sidecore_random::mix(options.seed));
     let replicates = Replicates::new(likelihood, options.replicates, &mut random);
@@ -79,6 +94,7 @@ pub(crate) fn ufboot<R: Runner>(
         likelihood,
         replicates,
         random,
+        refining: false,
     };
     boot.offer(lnl)?;
     boot.climb()?;
@@ -94,7 +110,7 @@ pub(crate) fn ufboot<R: Runner>(
             boot.perturb()?;
             boot.climb()?;
             rounds += 1;
-            progress(rounds);
+            progress(Step::Perturbed(rounds));
         }
         // Supports that hardly change between two checks have converged.
         let now = boot.replicates.supports();
@@ -102,10 +118,13 @@ pub(crate) fn ufboot<R: Runner>(
         converged = rounds >= ROUNDS_MIN && settled;
         before = now;
     }
+    let mut trees = match options.bnni {
+        true => boot.refine(|done, all| progress(Step::Refined(done, all)))?,
+        false => boot.replicates.trees(),
+    };
     let (tree, _lnl) = boot.tops.swap_remove(0);
     // The likelihood ends with the best tree, as the caller expects.
     boot.likelihood.set_tree(tree);
-    let mut trees = boot.replicates.trees();
     for tree in &mut trees {
         resolve(tree, &mut boot.random);
     }
@@ -126,6 +145,8 @@ struct Boot<'l, R> {
     tops: Vec<(Tree, f64)>,
     /// Log-likelihoods with which topologies were offered to the replicates.
     shown: HashMap<u64, f64>,
+    /// True while replicates refine their trees: these are offered to no other.
+    refining: bool,
 }
 
 impl<R: Runner> Boot<'_, R> {
@@ -133,6 +154,9 @@ impl<R: Runner> Boot<'_, R> {
     /// comes again is offered only if it became better: a replicate draws among equals, and
     /// frequent visits must not favour a tree.
     fn offer(&mut self, lnl: f64) -> Result<(), LikelihoodError> {
+        if self.refining {
+            return Ok(());
+        }
         let behind = self.tops[0].1 - lnl;
         if behind >= self.replicates.reach() {
             return Ok(());
@@ -146,6 +170,51 @@ impl<R: Runner> Boot<'_, R> {
                 .offer(self.likelihood.tree(), &sites, behind);
         }
         Ok(())
+    }
+
+    /// Each replicate's tree, refined under its own draws. The likelihood has the alignment's
+    /// weights again afterwards.
+    fn refine(&mut self, progress: impl FnMut(usize, usize)) -> Result<Vec<Tree>, LikelihoodError> {
+        // The first tree was offered to all, so that each has one, in order.
+        let mut trees = self.replicates.trees();
+        self.refining = true;
+        let refined = self.refine_each(&mut trees, progress);
+        self.refining = false;
+        self.weigh(None);
+        refined.map(|()| trees)
+    }
+
+    fn refine_each(
+        &mut self,
+        trees: &mut [Tree],
+        mut progress: impl FnMut(usize, usize),
+    ) -> Result<(), LikelihoodError> {
+        let all = trees.len();
+        for (replicate, tree) in trees.iter_mut().enumerate() {
+            self.weigh(Some(replicate));
+            self.likelihood.set_tree(tree.clone());
+            // Moves are scored with lengths fitted: so must be the tree that they begin from.
+            self.likelihood.optimise_lengths(FINE, BEGIN_ROUNDS)?;
+            self.climb()?;
+            *tree = self.likelihood.tree().clone();
+            progress(replicate + 1, all);
+        }
+        Ok(())
+    }
+
+    /// Weighs the patterns by a replicate's draws; by the alignment's sites without one.
+    fn weigh(&mut self, replicate: Option<usize>) {
+        let mut first = 0;
+        for part in 0..self.likelihood.parts().len() {
+            let patterns = self.likelihood.parts()[part].patterns();
+            let count = patterns.len();
+            let weights: Vec<f64> = match replicate {
+                Some(replicate) => self.replicates.draws(replicate, first..first + count),
+                None => patterns.weights().iter().copied().map(f64::from).collect(),
+            };
+            SiteClasses(&mut *self.likelihood).set_weights(part, &weights);
+            first += count;
+        }
     }
 
     /// Sets a parsimony tree, taxa added in random order, its lengths fitted roughly.
@@ -226,6 +295,9 @@ impl<R: Runner> Boot<'_, R> {
 
     /// Keeps the present tree if it is among the best, each topology once.
     fn keep(&mut self, lnl: f64) {
+        if self.refining {
+            return;
+        }
         let tree = self.likelihood.tree();
         let shape = tree.topology();
         if let Some(at) = self.tops.iter().position(|top| top.0.topology() == shape) {
@@ -387,6 +459,59 @@ mod tests {
         };
         let [one, other]: [Vec<String>; 2] = [texts(&found.trees), texts(&again.trees)];
         assert_eq!(one, other);
+    }
+
+    #[test]
+    fn refined_trees_fit_their_replicates_at_least_as_well() {
+        let mut sites = vec!["AAAAAA"; 30];
+        sites.extend(["CCAAAA"; 5]);
+        sites.extend(["AAGGAA"; 5]);
+        sites.extend(["AAAATT", "AAAATT", "AAACCA", "ACCAAA", "CAAAAC", "ATAATA"]);
+        let (mut likelihood, _) = likelihood(&sites);
+        let before = likelihood.evaluate().unwrap();
+        let replicates = Replicates::new(&likelihood, 40, &mut Random::new(5));
+        let mut boot = Boot {
+            tops: vec![(likelihood.tree().clone(), before)],
+            shown: HashMap::new(),
+            likelihood: &mut likelihood,
+            replicates,
+            random: Random::new(1),
+            refining: false,
+        };
+        boot.offer(before).unwrap();
+        let chosen = boot.replicates.trees();
+        let mut done = 0;
+        let refined = boot
+            .refine(|at, all| {
+                done += 1;
+                assert_eq!((at, all), (done, 40));
+            })
+            .unwrap();
+        let mut moved = 0;
+        for (replicate, (chosen, refined)) in chosen.iter().zip(&refined).enumerate() {
+            boot.weigh(Some(replicate));
+            let [first, last] = [chosen, refined].map(|tree| {
+                boot.likelihood.set_tree(tree.clone());
+                boot.likelihood.optimise_lengths(0.001, 50).unwrap()
+            });
+            assert!(last > first - 0.01, "{replicate}: {first} {last}");
+            moved += usize::from(chosen.topology() != refined.topology());
+        }
+        assert!(moved > 5, "{moved}");
+        // The alignment's weights are back.
+        boot.weigh(None);
+        likelihood.set_tree(chosen[0].clone());
+        assert!((likelihood.evaluate().unwrap() - before).abs() < 1e-9);
+        // As a whole: one tree a replicate, and the likelihood as without.
+        let options = Options {
+            replicates: 60,
+            rounds_max: 50,
+            bnni: true,
+            ..Options::default()
+        };
+        let found = ufboot(&mut likelihood, &options, |_| {}).unwrap();
+        assert_eq!(found.trees.len(), 60);
+        assert!((likelihood.evaluate().unwrap() - found.lnl).abs() < 1e-6);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{EdgeId, HalfId, LENGTH_MIN, Tree};
 use std::collections::HashMap;
+use std::ops::Range;
 
 pub(super) struct Replicates {
     /// For each pattern a site that has it.
@@ -161,6 +162,13 @@ impl Replicates {
             kept.map(|(tree, _)| tree.clone())
         };
         self.best.iter().filter_map(tree).collect()
+    }
+
+    /// The number of draws of some patterns in a replicate.
+    pub(super) fn draws(&self, replicate: usize, patterns: Range<usize>) -> Vec<f64> {
+        let count = self.best.len();
+        let own = patterns.map(|pattern| self.weights[pattern * count + replicate]);
+        own.map(f64::from).collect()
     }
 
     /// For each split the number of replicates' trees that have it.
