@@ -7,6 +7,7 @@
 //! - [`kernel`]: the SIMD loops over patterns; [`runner`]: which engines run them.
 //! - [`rooted`]: nonreversible models on rooted trees; [`profiles`]: frequencies of each site.
 //! - [`parsimony`]: trees to start from.
+//! - [`splits`]: the parts in which branches divide the taxa.
 //! - [`simulate`]: alignments along a tree; [`random`]: numbers from a seed.
 //!
 //! Must stay true: one seed, one result, whatever the number of engines; unsafe code only in
@@ -22,6 +23,7 @@ pub mod random;
 pub mod rooted;
 pub mod runner;
 pub mod simulate;
+pub mod splits;
 pub mod tree;
 
 pub use sidecore_alignment as msa;

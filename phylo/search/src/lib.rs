@@ -12,7 +12,7 @@
 //! - [`topology`]: tests of several trees against one another.
 //! - [`consensus`]: one tree of many; [`rooting`]: ways to root a tree; [`dating`]: dates of nodes.
 //! - [`quartets`]: gene trees as sets of taxa; [`species`]: a tree of the species.
-//! - [`splits`], [`compare`]: splits of trees, distances between trees.
+//! - [`compare`]: distances between trees.
 //! - [`concordance`]: gene trees and sites that agree with a tree's branches.
 //! - [`placement`]: the branches of a tree that other sequences could stem from.
 //! - [`packed`]: compressed files, before any parser.
@@ -41,7 +41,6 @@ pub mod rooting;
 pub mod search;
 pub mod selection;
 pub mod species;
-pub mod splits;
 pub mod support;
 mod taxa;
 pub mod topology;
@@ -49,7 +48,7 @@ mod ufboot;
 
 pub use sidecore_likelihood::{
     kernel, likelihood, model, msa, newick, parsimony, profiles, random, rooted, runner, simulate,
-    tree,
+    splits, tree,
 };
 
 /// Runs the README's example.

@@ -5,8 +5,8 @@
 //! when their bits are; hashes only find candidates.
 //!
 //! ```
-//! use sidecore_phylo::newick::Newick;
-//! use sidecore_phylo::splits::{self, Taxa};
+//! use sidecore_likelihood::newick::Newick;
+//! use sidecore_likelihood::splits::{self, Taxa};
 //!
 //! let tree = Newick::parse("((a,b),c,(d,e));")?;
 //! let taxa = Taxa::of(&tree)?;
