@@ -314,6 +314,11 @@ fn supports_are_as_elsewhere() {
         values[0].as_f64().unwrap() > 0.95 && values[3].as_f64().unwrap() < 0.9,
         "{found}"
     );
+    let arguments = format!("{arguments} ufboot --bnni --replicates 100");
+    let refined = json(folder.path(), &arguments);
+    assert!(refined["values"][0].as_f64().unwrap() > 0.9, "{refined}");
+    let refused = sidecore(folder.path(), &arguments.replace("ufboot", "abayes"));
+    assert_eq!(refused.status.code(), Some(2));
 }
 
 #[test]

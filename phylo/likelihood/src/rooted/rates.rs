@@ -201,11 +201,10 @@ fn numbers(model: &str, text: &str, read: Read<'_>) -> Result<Vec<f64>, ModelErr
     for word in text.split(separator).filter(|word| !word.is_empty()) {
         let value = word.parse().ok().filter(|value: &f64| value.is_finite());
         match value {
-            Some(value) if values.len() < VALUES_MAX => values.push(value),
+            // One too many, which the count then refuses.
+            Some(value) if values.len() <= VALUES_MAX => values.push(value),
             // Files of matrices end in prose.
-            _ if !is_list => break,
-            Some(_) => break,
-            None => {
+            None if is_list => {
                 return Err(ModelError::Value {
                     model: shown(model),
                     value: shown(word),
@@ -213,6 +212,7 @@ fn numbers(model: &str, text: &str, read: Read<'_>) -> Result<Vec<f64>, ModelErr
                     range: "0 to 1,000,000",
                 });
             }
+            _ => break,
         }
     }
     Ok(values)

@@ -269,7 +269,7 @@ impl AlignmentSupport {
                     bnni: self.bnni,
                     ..ufboot::Options::default()
                 };
-                let step = |step| match step {
+                let step = |step: Step| match step {
                     Step::Perturbed(rounds) => progress(Progress::Perturbations(rounds)),
                     Step::Refined(done, all) => progress(Progress::Refined(done, all)),
                 };
