@@ -52,6 +52,13 @@ impl Parser<'_, '_> {
         if let Some(matrix) = states::by_name(label) {
             return self.states(matrix, &braces);
         }
+        if is("UNREST") || is("NONREV") {
+            return Err(ModelError::Contradiction {
+                model: shown(self.model),
+                what: "nonreversible models depend on the root: `phylo evaluate` and `phylo root` \
+                       take them, for rooted trees",
+            });
+        }
         // `MULTI5`, or too many states: the number of states is part of the name.
         let multi = label
             .get(..5)
