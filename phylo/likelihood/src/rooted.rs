@@ -312,7 +312,7 @@ impl<R: Runner> RootedLikelihood<R> {
     /// One round. All CLVs below must be valid.
     fn optimise_each_length(&mut self) -> Result<(), LikelihoodError> {
         // A node, and the number of its children whose branches are done.
-        let mut path = vec![(0, 0)];
+        let mut path: Vec<(usize, usize)> = vec![(0, 0)];
         while let Some((node, done)) = path.pop() {
             if let Some(&child) = self.tree.children(node).get(done) {
                 path.push((node, done + 1));
