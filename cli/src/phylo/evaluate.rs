@@ -180,8 +180,8 @@ impl Args {
         let findings = reader.findings(&self.msa, &alignment, [&patterns]);
         ensure!(
             self.brlen.is_none() && self.pmsf.is_none() && !self.tables.any() && !self.terrace,
-            "{}: --brlen, --pmsf, --pmsf-tree, --site-posteriors, --site-rates and --terrace do not \
-             go with nonreversible models",
+            "{}: --brlen, --pmsf, --pmsf-tree, --site-posteriors, --site-rates and --terrace do \
+             not go with nonreversible models",
             self.model
         );
         let file = reader.trees(&self.tree)?;

@@ -42,8 +42,8 @@ pub(crate) struct Args {
     /// By minimal ancestor deviation (Tria, Landan and Dagan 2017)
     #[arg(long)]
     mad: bool,
-    /// At the branch that a nonreversible model finds best: UNREST or NONREV{FILE}, perhaps with +I,
-    /// +G or +R
+    /// At the branch that a nonreversible model finds best: UNREST or NONREV{FILE}, perhaps with
+    /// +I, +G or +R
     #[arg(long, value_name = "MODEL", requires = "msa")]
     model: Option<String>,
     /// Alignment for --model

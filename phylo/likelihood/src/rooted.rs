@@ -1,6 +1,6 @@
 //! Likelihoods of rooted trees under nonreversible models.
 //!
-//! Where rates there and back differ, the likelihood depends on the root: a branch leads from its
+//! Rates there and back differ, so the likelihood depends on the root: a branch leads from its
 //! upper end to its lower one. So a [`RootedLikelihood`] keeps, of each node, the CLV of all below
 //! it, and while lengths are fitted that of all else, seen from the upper end of the branch above
 //! it. A likelihood is taken at the root alone. Lengths are fitted one after the other, depth
