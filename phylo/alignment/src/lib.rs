@@ -14,7 +14,6 @@ mod fasta;
 mod findings;
 mod loci;
 mod maple;
-mod msf;
 pub mod newick;
 mod nexus;
 mod patterns;
@@ -212,7 +211,7 @@ impl Alignment {
                     warnings.extend((count > 0).then_some(Warning::Further { count }));
                     without_dots(blocks::parse(bytes, format)?, Dots::Unclear)?
                 }
-                None if msf::is(start) => msf::parse(start)?,
+                None if blocks::is_msf(start) => blocks::parse_msf(start)?,
                 None => return Err(MsaError::UnknownFormat),
             },
         };
