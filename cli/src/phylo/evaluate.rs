@@ -11,9 +11,10 @@ use sidecore_phylo::evaluation::{Evaluation, EvaluationOptions, Fit, evaluate, s
 use sidecore_phylo::heterotachy::{self, ClassedEvaluation, ClassedModel};
 use sidecore_phylo::io::data::{classed_model, linkage, rooted_model};
 use sidecore_phylo::likelihood::Lengths;
-use sidecore_phylo::msa::{Findings, Patterns};
+use sidecore_phylo::msa::Patterns;
+use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooted::{
-    RootedLikelihood, RootedModel, RootedModelName, RootedTree, rooted_bytes,
+    Counts, RootedLikelihood, RootedModel, RootedModelName, RootedTree, rooted_bytes,
 };
 use sidecore_terminal::Text;
 use sidecore_terminal::values::Offered;
@@ -28,7 +29,8 @@ A model is written as RAxML-NG writes it: `GTR+G`, `HKY+F+I`, `LG+G4`; values in
 (genotypes); `+ASC_LEWIS` for alignments of variable sites alone. A file of lines `MODEL, NAME = \
 1-500` makes partitions; `+B` fits a partition's scaler, `DNA` is GTR+F+G. `UNREST` (12 rates of \
 DNA) and `NONREV{FILE}` (a full matrix of 4 or 20 states) are nonreversible: they need rooted \
-trees. Exit status: 0 done, 2 something cannot be read or does not go together.")]
+trees. `HKY+P` is a model of populations (PoMo), for a counts file. Exit status: 0 done, 2 \
+something cannot be read or does not go together.")]
 pub(crate) struct Args {
     /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
     /// `-` is standard input, a folder has an alignment for each locus
@@ -173,50 +175,111 @@ impl Args {
 
     /// Under a nonreversible model, at the trees' roots.
     fn rooted(&self, model: &RootedModelName, pool: &Pool, began: Instant) -> Result<Outcome> {
+        ensure!(
+            self.brlen.is_none() && self.pmsf.is_none() && !self.tables.any() && !self.terrace,
+            "{}: --brlen, --pmsf, --pmsf-tree, --site-posteriors, --site-rates and --terrace do \
+             not go with nonreversible models and populations",
+            self.model
+        );
+        if model.is_of_populations() {
+            return self.populations(model, pool, began);
+        }
         let reader = common::reader();
         let alignment = reader.alignment(&self.msa)?;
         let patterns = Patterns::new(&alignment, model.alphabet());
         let patterns = patterns.with_context(|| self.msa.display().to_string())?;
         let findings = reader.findings(&self.msa, &alignment, [&patterns]);
-        ensure!(
-            self.brlen.is_none() && self.pmsf.is_none() && !self.tables.any() && !self.terrace,
-            "{}: --brlen, --pmsf, --pmsf-tree, --site-posteriors, --site-rates and --terrace do \
-             not go with nonreversible models",
-            self.model
-        );
+        let mut all = Rooted::default();
+        for (newick, shown) in self.rooted_trees()? {
+            let tree = RootedTree::from_newick(&newick, alignment.names());
+            let tree = tree.with_context(|| shown.clone())?;
+            let start = RootedModel::new(model.clone(), &patterns);
+            let need = rooted_bytes(newick.nodes().len(), patterns.len(), &start);
+            limits::check_work("the likelihood of a rooted tree", need)?;
+            let one = RootedLikelihood::new(tree, &patterns, start, pool)?;
+            self.evaluate_rooted(one, &mut all).context(shown)?;
+        }
+        self.write_rooted(&all, alignment.sites())?;
+        let report = RootedJson {
+            taxa: patterns.taxa(),
+            sites: findings.sites,
+            undetermined_sites: findings.undetermined_sites.len(),
+            undetermined_taxa: findings.undetermined_taxa.len(),
+            identical_taxa: findings.identical_taxa.len(),
+            patterns: patterns.len(),
+            ..RootedJson::new(all.trees, pool.engines(), began)
+        };
+        output::report(self.json, &report, RootedJson::text)
+    }
+
+    /// Under a model of populations, whose counts are in the file.
+    fn populations(&self, model: &RootedModelName, pool: &Pool, began: Instant) -> Result<Outcome> {
+        let text = common::reader().text(&self.msa)?;
+        let place = || self.msa.display().to_string();
+        let counts = Counts::parse(&text).with_context(place)?;
+        if counts.unread() > 0 {
+            let count = counts.unread();
+            tracing::warn!(
+                "{}: {count} counts of three bases or four: read as unknown",
+                place()
+            );
+        }
+        let majority = Patterns::new(counts.majority(), model.alphabet()).with_context(place)?;
+        let (names, sites) = (counts.majority().names(), counts.majority().sites());
+        let mut all = Rooted::default();
+        for (newick, shown) in self.rooted_trees()? {
+            let tree = RootedTree::from_any(&newick, names).with_context(|| shown.clone())?;
+            let start = RootedModel::new(model.clone(), &majority);
+            let need = rooted_bytes(newick.nodes().len(), sites, &start);
+            limits::check_work("the likelihood of populations", need)?;
+            let one = RootedLikelihood::of_counts(tree, &counts, start, pool)?;
+            self.evaluate_rooted(one, &mut all).context(shown)?;
+        }
+        self.write_rooted(&all, sites)?;
+        let report = RootedJson {
+            taxa: names.len(),
+            sites,
+            ..RootedJson::new(all.trees, pool.engines(), began)
+        };
+        output::report(self.json, &report, RootedJson::text)
+    }
+
+    /// The file's trees as they were read, each with its place.
+    fn rooted_trees(&self) -> Result<Vec<(Newick, String)>> {
+        let reader = common::reader();
         let file = reader.trees(&self.tree)?;
         if self.opt == Fit::Nothing {
             file.warn_of_lengths(reader);
         }
-        let (mut trees, mut newicks, mut columns) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, newick) in file.newicks.iter().enumerate() {
-            let shown = || format!("{}, tree {}", self.tree.display(), index + 1);
-            let tree = RootedTree::from_newick(newick, alignment.names()).with_context(shown)?;
-            let start = RootedModel::new(model.clone(), &patterns);
-            let need = rooted_bytes(newick.nodes().len(), &patterns, &start);
-            limits::check_work("the likelihood of a rooted tree", need)?;
-            let mut one = RootedLikelihood::new(tree, patterns.clone(), start, pool)?;
-            let lnl = match self.opt {
-                Fit::Nothing => one.evaluate(),
-                Fit::Branches => one.optimise_lengths(self.epsilon, ROUNDS_MAX),
-                Fit::All => one.optimise(self.epsilon),
-            };
-            trees.push(RootedRow {
-                lnl: lnl.with_context(shown)?,
-                tree_length: one.tree().total_length(),
-                models: [one.model().to_string()],
-                scales: [1.0],
-                root_frequencies: one.root_frequencies().to_vec(),
-            });
-            newicks.push(one.tree().to_newick());
-            if self.site_lnl.is_some() {
-                columns.push(one.site_log_likelihoods()?);
-            }
+        let trees = file.newicks.into_iter().enumerate();
+        let place = |index: usize| format!("{}, tree {}", self.tree.display(), index + 1);
+        Ok(trees.map(|(index, tree)| (tree, place(index))).collect())
+    }
+
+    /// Evaluates a rooted tree, or fits it first, and adds it to `all`.
+    fn evaluate_rooted(&self, mut one: RootedLikelihood<&Pool>, all: &mut Rooted) -> Result<()> {
+        let lnl = match self.opt {
+            Fit::Nothing => one.evaluate()?,
+            Fit::Branches => one.optimise_lengths(self.epsilon, ROUNDS_MAX)?,
+            Fit::All => one.optimise(self.epsilon)?,
+        };
+        all.trees.push(RootedRow {
+            lnl,
+            tree_length: one.tree().total_length(),
+            models: [one.model().to_string()],
+            scales: [1.0],
+            root_frequencies: one.root_frequencies().to_vec(),
+        });
+        all.newicks.push(one.tree().to_newick());
+        if self.site_lnl.is_some() {
+            all.columns.push(one.site_log_likelihoods()?);
         }
-        write(&self.site_lnl, || site_columns(&columns, alignment.sites()))?;
-        write(&self.tree_out, || common::lines(&newicks))?;
-        let report = RootedJson::new(&findings, &patterns, trees, pool.engines(), began);
-        output::report(self.json, &report, RootedJson::text)
+        Ok(())
+    }
+
+    fn write_rooted(&self, all: &Rooted, sites: usize) -> Result<()> {
+        write(&self.site_lnl, || site_columns(&all.columns, sites))?;
+        write(&self.tree_out, || common::lines(&all.newicks))
     }
 
     /// Writes the requested files; `names` are the partitions'.
@@ -279,7 +342,16 @@ struct RootedRow {
     root_frequencies: Vec<f64>,
 }
 
-#[derive(serde::Serialize)]
+/// All trees of a run under such a model.
+#[derive(Default)]
+struct Rooted {
+    trees: Vec<RootedRow>,
+    newicks: Vec<Newick>,
+    /// Log-likelihoods of the columns, if they are wanted.
+    columns: Vec<Vec<f64>>,
+}
+
+#[derive(Default, serde::Serialize)]
 struct RootedJson {
     lnl: f64,
     taxa: usize,
@@ -296,13 +368,8 @@ struct RootedJson {
 }
 
 impl RootedJson {
-    fn new(
-        findings: &Findings,
-        patterns: &Patterns,
-        trees: Vec<RootedRow>,
-        engines: usize,
-        began: Instant,
-    ) -> Self {
+    /// Of trees alone: what is said of the data is 0.
+    fn new(trees: Vec<RootedRow>, engines: usize, began: Instant) -> Self {
         // The first of the best, so that the file's order breaks ties.
         let (mut best, mut lnl) = (0, f64::NEG_INFINITY);
         for (at, one) in trees.iter().enumerate() {
@@ -312,16 +379,11 @@ impl RootedJson {
         }
         Self {
             lnl,
-            taxa: patterns.taxa(),
-            sites: findings.sites,
-            undetermined_sites: findings.undetermined_sites.len(),
-            undetermined_taxa: findings.undetermined_taxa.len(),
-            identical_taxa: findings.identical_taxa.len(),
-            patterns: patterns.len(),
             best_tree: best + 1,
             trees,
             engines,
             wall_s: began.elapsed().as_secs_f64(),
+            ..Self::default()
         }
     }
 
@@ -334,12 +396,12 @@ impl RootedJson {
             }
             text.fact("log-likelihood", format!("{:.6}", tree.lnl));
             text.fact("model", tree.models[0].clone());
-            let shares: Vec<String> = tree
-                .root_frequencies
-                .iter()
-                .map(|share| format!("{share:.6}"))
-                .collect();
-            text.fact("root frequencies", shares.join(" "));
+            let shares = tree.root_frequencies.iter();
+            let shares: Vec<String> = shares.map(|share| format!("{share:.6}")).collect();
+            // Those of populations would fill a screen.
+            if shares.len() <= 20 {
+                text.fact("root frequencies", shares.join(" "));
+            }
             text.fact("tree length", format!("{:.6}", tree.tree_length));
         }
         text

@@ -109,7 +109,8 @@ impl Args {
 
     /// Each branch as the root under a nonreversible model.
     fn by_model(&self, model: &str, msa: &Path) -> Result<Outcome> {
-        let name = rooted_model(model)?;
+        // Models of populations are reversible: they tell no root from another.
+        let name = rooted_model(model)?.filter(|name| !name.is_of_populations());
         let name = name.with_context(|| {
             format!(
                 "--model {model}: the place of a root needs a nonreversible model, UNREST or \
@@ -125,7 +126,7 @@ impl Args {
         let tree = file.only()?;
         let start = RootedModel::new(name.clone(), &patterns);
         let nodes = tree.nodes().len() + 1;
-        let need = rooted_bytes(nodes, &patterns, &start);
+        let need = rooted_bytes(nodes, patterns.len(), &start);
         let sites = 32 * (nodes as u64).saturating_mul(alignment.sites() as u64);
         limits::check_work("the likelihoods of the roots", need.saturating_add(sites))?;
         let options = topology::Options {

@@ -368,6 +368,43 @@ fn nonreversible_models_depend_on_the_root() {
 }
 
 #[test]
+fn populations_are_evaluated_by_their_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let mut text = "COUNTSFILE NPOP 4 NSITES 40\nCHROM POS one two three four\n".to_owned();
+    for site in 0..40 {
+        let cells = match site % 8 {
+            0 => "5,0,3,0 0,0,4,0 6,0,0,0 8,0,0,0",
+            1 => "0,5,0,0 0,6,0,0 0,0,0,7 0,1,0,6",
+            2 => "0,0,9,0 0,0,9,0 1,2,3,0 0,0,0,0",
+            3 => "0,0,0,4 0,0,0,4 0,0,0,4 0,0,0,4",
+            4 | 5 => "4,0,0,0 4,0,0,0 4,0,0,0 4,0,0,0",
+            6 => "0,4,0,0 0,4,0,0 0,4,0,0 0,4,0,0",
+            _ => "0,0,4,0 0,0,4,0 0,0,4,0 0,0,4,0",
+        };
+        text.push_str(&format!("1 {site} {cells}\n"));
+    }
+    std::fs::write(here.join("a.cf"), text).unwrap();
+    std::fs::write(here.join("a.nwk"), "((one:1,two:1):1,three:1,four:1);\n").unwrap();
+    let line = "evaluate --msa a.cf --json --engines 1 --tree";
+    let given = json(&run(here, &format!("{line} a.nwk --model HKY+P+N4")));
+    let fitted = format!("{line} a.nwk --opt all --tree-out b.nwk --model HKY+F+P+N4");
+    let output = run(here, &fitted);
+    assert!(
+        said(&output).contains("three bases or four"),
+        "{}",
+        said(&output)
+    );
+    let fitted = json(&output);
+    let model = fitted["trees"][0]["models"][0].as_str().unwrap();
+    let again = json(&run(here, &format!("{line} b.nwk --model {model}")));
+    let [start, a, b] = [&given, &fitted, &again].map(|one| one["lnl"].as_f64().unwrap());
+    assert!(a > start && (a - b).abs() < 0.01, "{start} {a} {b}");
+    let refused = run(here, "root a.nwk --msa a.cf --model HKY+P");
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
 fn rates_and_classes_of_sites_are_tables() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

@@ -5,7 +5,8 @@
 //! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters, from conditional
 //!   likelihood vectors (CLVs, also called partials) of each node and their scalers.
 //! - [`kernel`]: the SIMD loops over patterns; [`runner`]: which engines run them.
-//! - [`rooted`]: nonreversible models on rooted trees; [`profiles`]: frequencies of each site.
+//! - [`rooted`]: nonreversible models on rooted trees, models of populations; [`profiles`]:
+//!   frequencies of each site.
 //! - [`parsimony`]: trees to start from.
 //! - [`splits`]: the parts in which branches divide the taxa.
 //! - [`simulate`]: alignments along a tree; [`random`]: numbers from a seed.

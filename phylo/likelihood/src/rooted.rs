@@ -1,4 +1,4 @@
-//! Likelihoods of rooted trees under nonreversible models.
+//! Likelihoods of rooted trees under nonreversible models, and of populations.
 //!
 //! Rates there and back differ, so the likelihood depends on the root: a branch leads from its
 //! upper end to its lower one. So a [`RootedLikelihood`] keeps, of each node, the CLV of all below
@@ -26,15 +26,17 @@
 //! let newick = Newick::parse("((a:0.1,b:0.1):0.1,c:0.1);")?;
 //! let tree = RootedTree::from_newick(&newick, alignment.names())?;
 //! let model = RootedModel::new(name, &patterns);
-//! let mut likelihood = RootedLikelihood::new(tree, patterns, model, Serial)?;
+//! let mut likelihood = RootedLikelihood::new(tree, &patterns, model, Serial)?;
 //! let given = likelihood.evaluate()?;
 //! assert!(likelihood.optimise(0.001)? >= given);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod chunk;
+mod pomo;
 mod rates;
 
+pub use pomo::Counts;
 pub use rates::{RootedModel, RootedModelName};
 
 use crate::kernel::Derivatives;
@@ -67,11 +69,20 @@ impl RootedTree {
     /// # Errors
     /// [`TreeError`]; [`TreeError::Unrooted`] where the root has another number of branches.
     pub fn from_newick(newick: &Newick, names: &[String]) -> Result<Self, TreeError> {
+        match newick.nodes()[0].children.len() {
+            2 => Self::from_any(newick, names),
+            _ => Err(TreeError::Unrooted),
+        }
+    }
+
+    /// As [`RootedTree::from_newick`], of a tree whose root may have more branches: for models that
+    /// are reversible.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub fn from_any(newick: &Newick, names: &[String]) -> Result<Self, TreeError> {
         let taxa = taxa_of_tips(newick, names)?;
         let nodes = newick.nodes();
-        if nodes[0].children.len() != 2 {
-            return Err(TreeError::Unrooted);
-        }
         if nodes.iter().any(|node| node.children.len() == 1) {
             return Err(TreeError::TooFewNeighbours { neighbours: 2 });
         }
@@ -119,18 +130,57 @@ struct Across {
     weights: Vec<f64>,
 }
 
+/// The data at the tips, as patterns.
+#[derive(Debug)]
+struct Data {
+    /// Taxon by taxon, each pattern's code.
+    codes: Vec<Vec<u32>>,
+    /// Code by code the states that it may be, each with its likelihood.
+    states: Vec<Vec<(usize, f64)>>,
+    weights: Vec<u32>,
+    /// For each pattern the states that invariable sites may have.
+    common: Vec<u64>,
+    /// Columns, each with its pattern.
+    sites: Vec<(usize, usize)>,
+    /// Number of all columns.
+    columns: usize,
+}
+
+impl Data {
+    fn of_patterns(patterns: &Patterns) -> Self {
+        let n = patterns.alphabet().states();
+        let states = |mask: &u64| -> Vec<(usize, f64)> {
+            let own = (0..n).filter(|state| mask >> state & 1 == 1);
+            own.map(|state| (state, 1.0)).collect()
+        };
+        let codes = |taxon: usize| -> Vec<u32> {
+            let own = patterns.codes(taxon).iter();
+            own.map(|&code| u32::from(code)).collect()
+        };
+        let last = patterns.alignment_sites().last().copied();
+        Self {
+            codes: (0..patterns.taxa()).map(codes).collect(),
+            states: patterns.masks().iter().map(states).collect(),
+            weights: patterns.weights().to_vec(),
+            common: (0..patterns.len())
+                .map(|pattern| patterns.common_states(pattern))
+                .collect(),
+            sites: patterns.site_patterns().collect(),
+            columns: last.map_or(0, |last| last.to_usize() + 1),
+        }
+    }
+}
+
 /// The likelihood of a rooted tree under a nonreversible model.
 #[derive(Debug)]
 pub struct RootedLikelihood<R> {
     tree: RootedTree,
-    patterns: Patterns,
+    data: Data,
     model: RootedModel,
     /// Of the model's present values.
     matrix: RateMatrix,
     across: Across,
     root: Vec<f64>,
-    /// For each pattern the states that all taxa may have.
-    common: Vec<u64>,
     /// For each pattern the likelihood that invariable sites add.
     fixed: Vec<f64>,
     /// Of the branch above each node.
@@ -145,13 +195,44 @@ impl<R: Runner> RootedLikelihood<R> {
     /// # Errors
     /// [`LikelihoodError::Taxa`]; [`LikelihoodError::Impossible`] where the model has no
     /// equilibrium.
+    ///
+    /// # Panics
+    /// When the model is of populations.
     pub fn new(
         tree: RootedTree,
-        patterns: Patterns,
+        patterns: &Patterns,
         model: RootedModel,
         runner: R,
     ) -> Result<Self, LikelihoodError> {
-        let (tips, alignment) = (tree.taxa.iter().flatten().count(), patterns.taxa());
+        assert_eq!(model.population(), None, "populations have counts");
+        Self::of_data(tree, Data::of_patterns(patterns), model, runner)
+    }
+
+    /// For populations. The model's frequencies are counted in [`Counts::majority`].
+    ///
+    /// # Errors
+    /// As [`RootedLikelihood::new`].
+    ///
+    /// # Panics
+    /// When the model is not of populations.
+    pub fn of_counts(
+        tree: RootedTree,
+        counts: &Counts,
+        model: RootedModel,
+        runner: R,
+    ) -> Result<Self, LikelihoodError> {
+        let size = model.population();
+        let data = counts.data(size.expect("a model of populations"));
+        Self::of_data(tree, data, model, runner)
+    }
+
+    fn of_data(
+        tree: RootedTree,
+        data: Data,
+        model: RootedModel,
+        runner: R,
+    ) -> Result<Self, LikelihoodError> {
+        let (tips, alignment) = (tree.taxa.iter().flatten().count(), data.codes.len());
         if tips != alignment {
             return Err(LikelihoodError::Taxa {
                 tree: tips,
@@ -160,13 +241,11 @@ impl<R: Runner> RootedLikelihood<R> {
         }
         let matrix = model.matrix();
         let matrix = matrix.ok_or(LikelihoodError::Impossible { lnl: f64::NAN })?;
-        let starts = (0..patterns.len()).step_by(CHUNK);
-        let ends = |start: usize| start..(start + CHUNK).min(patterns.len());
+        let patterns = data.weights.len();
+        let starts = (0..patterns).step_by(CHUNK);
+        let range = |start: usize| start..(start + CHUNK).min(patterns);
         let mut likelihood = Self {
-            chunks: starts.map(|start| Chunk::new(ends(start))).collect(),
-            common: (0..patterns.len())
-                .map(|pattern| patterns.common_states(pattern))
-                .collect(),
+            chunks: starts.map(|start| Chunk::new(range(start))).collect(),
             across: Across {
                 rates: Vec::new(),
                 weights: Vec::new(),
@@ -175,7 +254,7 @@ impl<R: Runner> RootedLikelihood<R> {
             fixed: Vec::new(),
             tables: Vec::new(),
             tree,
-            patterns,
+            data,
             matrix,
             model: model.clone(),
             runner,
@@ -208,7 +287,7 @@ impl<R: Runner> RootedLikelihood<R> {
     /// When it has another number of tips.
     pub fn set_tree(&mut self, tree: RootedTree) {
         let tips = tree.taxa.iter().flatten().count();
-        assert_eq!(tips, self.patterns.taxa(), "tips");
+        assert_eq!(tips, self.data.codes.len(), "tips");
         self.tree = tree;
     }
 
@@ -221,10 +300,12 @@ impl<R: Runner> RootedLikelihood<R> {
         self.root = model.root(&matrix).to_vec();
         let share = |states: &u64| -> f64 {
             let each = self.root.iter().enumerate();
-            let own = each.filter(|(state, _)| states >> state & 1 == 1);
+            // Populations have more states than bits, and no invariable sites.
+            let has = |state: usize| *states != 0 && states >> state & 1 == 1;
+            let own = each.filter(|(state, _)| has(*state));
             process.invariant * own.map(|(_, share)| share).sum::<f64>()
         };
-        self.fixed = self.common.iter().map(share).collect();
+        self.fixed = self.data.common.iter().map(share).collect();
         self.across = Across {
             rates: process.rates,
             weights: process.weights,
@@ -272,9 +353,8 @@ impl<R: Runner> RootedLikelihood<R> {
         self.evaluate()?;
         let own = self.chunks.iter().flat_map(Chunk::sites);
         let by_pattern: Vec<f64> = own.copied().collect();
-        let last = self.patterns.alignment_sites().last().copied();
-        let mut sites = vec![0.0; last.map_or(0, |last| last.to_usize() + 1)];
-        for (site, pattern) in self.patterns.site_patterns() {
+        let mut sites = vec![0.0; self.data.columns];
+        for &(site, pattern) in &self.data.sites {
             sites[site] = by_pattern[pattern];
         }
         Ok(sites)
@@ -415,11 +495,11 @@ impl<R: Runner> RootedLikelihood<R> {
 
     /// Makes the probabilities over a branch of a length.
     fn fill(&self, table: &mut Table, node: usize, length: f64) {
-        let masks = match self.tree.taxa[node] {
-            Some(_) => self.patterns.masks(),
+        let codes = match self.tree.taxa[node] {
+            Some(_) => &self.data.states[..],
             None => &[],
         };
-        table.fill(&self.matrix, &self.across.rates, length, masks);
+        table.fill(&self.matrix, &self.across.rates, length, codes);
     }
 
     /// Runs the chunks; `steps` are the products of a matrix and a CLV for each pattern.
@@ -428,11 +508,11 @@ impl<R: Runner> RootedLikelihood<R> {
         steps: usize,
         unit: impl Fn(&mut Chunk, &Setting<'_>) + Sync,
     ) -> Result<(), LikelihoodError> {
-        let states = self.patterns.alphabet().states();
+        let states = self.root.len();
         let set = Setting {
             states,
             tree: &self.tree,
-            patterns: &self.patterns,
+            data: &self.data,
             tables: &self.tables,
             rates: &self.across.rates,
             weights: &self.across.weights,
@@ -440,7 +520,7 @@ impl<R: Runner> RootedLikelihood<R> {
             fixed: &self.fixed,
             changes: self.matrix.rates(),
         };
-        let products = (steps * self.patterns.len() * set.span() * states).to_u64();
+        let products = (steps * self.data.weights.len() * set.span() * states).to_u64();
         let runner = &self.runner;
         runner.run_sized(Work::Traverse, products, &mut self.chunks, |chunk| {
             unit(chunk, &set);
@@ -449,14 +529,14 @@ impl<R: Runner> RootedLikelihood<R> {
     }
 }
 
-/// Approximate bytes of memory that the likelihood of a tree of `nodes` nodes takes while its
-/// lengths are fitted.
+/// Approximate bytes of memory that the likelihood of a tree takes while its lengths are fitted;
+/// `nodes` are those of the tree, `patterns` their number.
 #[must_use]
-pub fn rooted_bytes(nodes: usize, patterns: &Patterns, model: &RootedModel) -> u64 {
+pub fn rooted_bytes(nodes: usize, patterns: usize, model: &RootedModel) -> u64 {
     let categories = model.across.process().rates.len();
-    let span = (categories * patterns.alphabet().states() * 8 + 8).to_u64();
+    let span = (categories * model.states() * 8 + 8).to_u64();
     // A CLV below and one above each node.
-    2 * nodes.to_u64() * patterns.len().to_u64() * span
+    2 * nodes.to_u64() * patterns.to_u64() * span
 }
 
 /// Patterns of a chunk.
@@ -467,97 +547,4 @@ const LENGTH_ROUNDS: usize = 8;
 const ROUNDS_MAX: usize = 60;
 
 #[cfg(test)]
-mod tests {
-    use super::chunk::tests::{FOUR, RATES, made, simulated};
-    use super::*;
-    use crate::likelihood::{Likelihood, Options};
-    use crate::model::{Model, ModelName};
-    use crate::msa::Alphabet;
-    use crate::runner::Serial;
-    use crate::tree::Tree;
-
-    #[test]
-    fn a_reversible_matrix_gives_the_same_at_any_root() {
-        let alignment = simulated(FOUR, &format!("UNREST{{{RATES}}}"), 150, 3);
-        // GTR's rate from one state to another is the exchange rate times the other's frequency.
-        let (exchange, shares) = ([1.0, 4.0, 0.5, 2.0, 5.0, 1.0], [0.1, 0.2, 0.3, 0.4]);
-        let places = [[0, 0, 1, 2], [0, 0, 3, 4], [1, 3, 0, 5], [2, 4, 5, 0]];
-        let rate = |from: usize, to: usize| exchange[places[from][to]] * shares[to];
-        let off = (0..4).flat_map(|from| (0..4).map(move |to| (from, to)));
-        let rates: Vec<String> = off
-            .filter(|(from, to)| from != to)
-            .map(|(from, to)| rate(from, to).to_string())
-            .collect();
-        let roots = [
-            FOUR,
-            "(a:0.03,(b:0.3,(c:0.15,d:0.05):0.6):0.07);",
-            "(((a:0.1,b:0.3):0.6,c:0.15):0.01,d:0.04);",
-        ];
-        for across in ["", "+G4m{0.5}", "+IU{0.2}", "+IU{0.1}+R2{0.5/1.5}{0.5/0.5}"] {
-            let gtr = format!("GTR{{1/4/0.5/2/5/1}}+FU{{0.1/0.2/0.3/0.4}}{across}");
-            let gtr = ModelName::parse(&gtr, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
-            let gtr = gtr.unwrap();
-            let patterns = Patterns::new(&alignment, Alphabet::Dna).unwrap();
-            let tree = Newick::parse(FOUR).unwrap();
-            let tree = Tree::from_newick(&tree, alignment.names()).unwrap();
-            let model = Model::new(gtr, &patterns);
-            let options = Options::default();
-            let mut usual = Likelihood::new(tree, patterns, model, Serial, options).unwrap();
-            let expected = usual.evaluate().unwrap();
-            let sites = usual.site_log_likelihoods().unwrap();
-            for root in roots {
-                let model = format!("UNREST{{{}}}{across}", rates.join("/"));
-                let mut own = made(&alignment, root, &model);
-                let found = own.evaluate().unwrap();
-                assert!(
-                    (found - expected).abs() < 1e-9,
-                    "{across} {root}: {found} {expected}"
-                );
-                for (a, b) in own.site_log_likelihoods().unwrap().iter().zip(&sites) {
-                    assert!((a - b).abs() < 1e-10, "{a} {b}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_right_root_is_the_best_one() {
-        // Far from reversible: states follow one another in a circle.
-        let model = "UNREST{9/1/1/1/9/1/1/1/9/9/1/1}";
-        let truth = "((a:0.3,b:0.3):0.3,(c:0.3,d:0.3):0.3);";
-        let alignment = simulated(truth, model, 4_000, 11);
-        let roots = [
-            "(a:0.1,(b:0.3,(c:0.3,d:0.3):0.6):0.2);",
-            "(b:0.1,(a:0.3,(c:0.3,d:0.3):0.6):0.2);",
-            "(c:0.1,(d:0.3,(a:0.3,b:0.3):0.6):0.2);",
-            "(d:0.1,(c:0.3,(a:0.3,b:0.3):0.6):0.2);",
-        ];
-        let fitted = |root: &str| {
-            let mut own = made(&alignment, root, model);
-            (
-                own.optimise_lengths(0.01, 50).unwrap(),
-                own.tree.total_length(),
-            )
-        };
-        let (best, length) = fitted(truth);
-        assert!((length - 1.8).abs() < 0.15, "{length}");
-        for root in roots {
-            let (other, _) = fitted(root);
-            assert!(best > other + 1.0, "{root}: {best} {other}");
-        }
-    }
-
-    #[test]
-    fn fitted_rates_are_far_better_than_reversible_ones() {
-        let model = "UNREST{9/1/1/1/9/1/1/1/9/9/1/1}";
-        let alignment = simulated(FOUR, model, 2_000, 2);
-        let given = made(&alignment, FOUR, model).evaluate().unwrap();
-        let mut own = made(&alignment, FOUR, "UNREST");
-        let start = own.evaluate().unwrap();
-        let found = own.optimise(0.05).unwrap();
-        assert!(found > start + 50.0, "{found} {start}");
-        assert!(found < given + 30.0, "{found} {given}");
-        let again = own.evaluate().unwrap();
-        assert!((again - found).abs() < 1e-9, "{again} {found}");
-    }
-}
+mod tests;

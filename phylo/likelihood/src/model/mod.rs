@@ -324,6 +324,12 @@ impl Model {
         Process::new(&[matrix], &rates, &weights, self.invariant)
     }
 
+    /// Rates of exchange (upper triangle by rows) and frequencies, of a model with one matrix.
+    pub(crate) fn exchange_and_frequencies(&self) -> (Vec<f64>, Vec<f64>) {
+        let exchange = self.name.exchange.expand(&self.exchange);
+        (exchange, self.frequencies.clone())
+    }
+
     /// Rates and weights of the variable sites.
     fn variable_rates(&self) -> (Vec<f64>, Vec<f64>) {
         match &self.name.rates {

@@ -4,17 +4,17 @@
 //! small is divided by the kernels' threshold, and its scale counts how often.
 //! Must stay true: a chunk writes to itself alone, so chunks run on any thread.
 
-use super::RootedTree;
 use super::rates::RateMatrix;
+use super::{Data, RootedTree};
 use crate::kernel::{Derivatives, LN_THRESHOLD, THRESHOLD};
-use crate::msa::Patterns;
+use sidecore_bare::width::ToUsize;
 use std::ops::Range;
 
 /// All that chunks read.
 pub(super) struct Setting<'a> {
     pub(super) states: usize,
     pub(super) tree: &'a RootedTree,
-    pub(super) patterns: &'a Patterns,
+    pub(super) data: &'a Data,
     /// Of the branch above each node.
     pub(super) tables: &'a [Table],
     /// Of each category.
@@ -45,20 +45,26 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// `masks` are those of a tip's codes; none of an inner node.
-    pub(super) fn fill(&mut self, matrix: &RateMatrix, rates: &[f64], length: f64, masks: &[u64]) {
+    /// `codes` are those of a tip, each with the states that it may be and their likelihoods; none
+    /// of an inner node.
+    pub(super) fn fill(
+        &mut self,
+        matrix: &RateMatrix,
+        rates: &[f64],
+        length: f64,
+        codes: &[Vec<(usize, f64)>],
+    ) {
         let n = matrix.equilibrium().len();
         self.matrices.resize(rates.len() * n * n, 0.0);
         for (rate, out) in rates.iter().zip(self.matrices.chunks_exact_mut(n * n)) {
             matrix.transitions(rate * length, out);
         }
         self.tips.clear();
-        for mask in masks {
+        for states in codes {
             // Rows of all categories, one after the other.
             for row in self.matrices.chunks_exact(n) {
-                let own = row.iter().enumerate();
-                let own = own.filter(|(state, _)| mask >> state & 1 == 1);
-                self.tips.push(own.map(|(_, entry)| entry).sum());
+                let own = states.iter().map(|&(state, share)| row[state] * share);
+                self.tips.push(own.sum());
             }
         }
     }
@@ -84,8 +90,8 @@ impl Clv {
         let (span, table) = (set.span(), &set.tables[node]);
         let own = self.values.chunks_exact_mut(span);
         if let Some(taxon) = set.tree.taxa[node] {
-            for (own, &code) in own.zip(&set.patterns.codes(taxon)[patterns]) {
-                let from = &table.tips[usize::from(code) * span..][..span];
+            for (own, code) in own.zip(&set.data.codes[taxon][patterns]) {
+                let from = &table.tips[code.to_usize() * span..][..span];
                 own.iter_mut()
                     .zip(from)
                     .for_each(|(own, from)| *own *= from);
@@ -215,7 +221,7 @@ impl Chunk {
                 log = libm::log(libm::exp(log) + set.fixed[pattern]);
             }
             self.sites.push(log);
-            self.lnl += f64::from(set.patterns.weights()[pattern]) * log;
+            self.lnl += f64::from(set.data.weights[pattern]) * log;
         }
     }
 
@@ -265,7 +271,7 @@ impl Chunk {
             let mut scale = above.scales[at];
             match taxon {
                 Some(taxon) => {
-                    let code = usize::from(set.patterns.codes(taxon)[pattern]);
+                    let code = set.data.codes[taxon][pattern].to_usize();
                     down.copy_from_slice(&table.tips[code * span..][..span]);
                 }
                 None => {
@@ -286,7 +292,7 @@ impl Chunk {
                 // Infinite where the rest is nothing in comparison.
                 whole += set.fixed[pattern] * libm::exp(-f64::from(scale) * LN_THRESHOLD);
             }
-            let count = f64::from(set.patterns.weights()[pattern]);
+            let count = f64::from(set.data.weights[pattern]);
             let slope = first / whole;
             self.slope.first += count * slope;
             self.slope.second += count * (second / whole - slope * slope);
@@ -309,7 +315,7 @@ impl Chunk {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::msa::{Alignment, Alphabet};
+    use crate::msa::{Alignment, Alphabet, Patterns};
     use crate::newick::Newick;
     use crate::random::{Random, index};
     use crate::rooted::{RootedLikelihood, RootedModel, RootedModelName};
@@ -334,7 +340,7 @@ pub(super) mod tests {
         let newick = Newick::parse(newick).unwrap();
         let tree = RootedTree::from_newick(&newick, alignment.names()).unwrap();
         let model = RootedModel::new(name, &patterns);
-        RootedLikelihood::new(tree, patterns, model, Serial).unwrap()
+        RootedLikelihood::new(tree, &patterns, model, Serial).unwrap()
     }
 
     /// Sites that evolve from the root down.

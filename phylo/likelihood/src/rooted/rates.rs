@@ -4,7 +4,7 @@
 //! braces. `NONREV{FILE}` has the 4 x 4 or 20 x 20 numbers of a file, row by row, from the row's
 //! state to the column's; frequencies of the root may follow them. The diagonal is not read. `+I`,
 //! `+G` and `+R` are those of other models. The root has the equilibrium's frequencies, unless the
-//! file has others.
+//! file has others. `HKY+P` is a model of populations (`pomo`).
 //!
 //! Probabilities are made by uniformisation: with `R = 1 + Q / m`, which has no negative entry,
 //! `P(t) = exp(-m t) sum (m t)^k / k! R^k`. Long times are halved until one step at most is
@@ -13,24 +13,27 @@
 //! Evolution 39 (1994), 105-111; Grassmann, Taksar and Heyman, Operations Research 33 (1985),
 //! 1107-1116, for the equilibrium; Jensen, Skandinavisk Aktuarietidskrift 36 (1953), 87-91.
 
+use super::pomo::{PomoName, THETA_RANGE, THETA_START};
 use crate::model::{
-    AscertainmentName, Coordinate, EXCHANGE_RANGE, ExchangeName, Model, ModelError, ModelName,
-    ScalerName, empirical, list,
+    AscertainmentName, Coordinate, EXCHANGE_RANGE, ExchangeName, InvariantName, Model, ModelError,
+    ModelName, ScalerName, empirical, list,
 };
 use crate::msa::{Alphabet, Patterns, shown};
 
 /// Reads the file that a brace names.
 type Read<'r> = &'r mut dyn FnMut(&str) -> std::io::Result<String>;
 
-/// The name of a nonreversible model.
+/// The name of a nonreversible model, or of one of populations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RootedModelName {
     label: &'static str,
     alphabet: Alphabet,
     /// Nothing where the rates are fitted.
     given: Option<Given>,
-    /// Rates across sites; its matrix is not used.
+    /// Rates across sites; of populations how bases mutate, too.
     across: ModelName,
+    /// Of models of populations alone.
+    pomo: Option<PomoName>,
 }
 
 /// Values of a brace.
@@ -43,13 +46,16 @@ struct Given {
 }
 
 impl RootedModelName {
-    /// Parses a name; none where it is no nonreversible model's. `read` is called for the text of a
+    /// Parses a name; none where it is that of another kind of model. `read` is called for the text of a
     /// file where a brace holds no numbers.
     ///
     /// # Errors
     /// [`ModelError`].
     pub fn parse(text: &str, read: Read<'_>) -> Result<Option<Self>, ModelError> {
         let text = text.trim();
+        if let Some((pomo, base)) = PomoName::split(text)? {
+            return Self::of_populations(text, pomo, &base, read).map(Some);
+        }
         let (label, mut rest) = text.split_at(text.find(['{', '+', '*']).unwrap_or(text.len()));
         let mut labels = [UNREST, NONREV].into_iter();
         let Some(label) = labels.find(|own| own.eq_ignore_ascii_case(label)) else {
@@ -96,7 +102,45 @@ impl RootedModelName {
             alphabet,
             given,
             across,
+            pomo: None,
         }))
+    }
+
+    fn of_populations(
+        text: &str,
+        pomo: PomoName,
+        base: &str,
+        read: Read<'_>,
+    ) -> Result<Self, ModelError> {
+        let across = ModelName::parse(base, read).map_err(|error| of_model(error, text))?;
+        let moves = match &across.exchange {
+            ExchangeName::Classes { given, .. } => given.iter().flatten().all(|rate| *rate > 0.0),
+            _ => false,
+        };
+        let is_plain = across.ascertainment == AscertainmentName::None
+            && across.scaler == ScalerName::None
+            && across.invariant == InvariantName::None
+            && across.alphabet() == Alphabet::Dna;
+        if !is_plain || !moves {
+            return Err(ModelError::Contradiction {
+                model: shown(text),
+                what: "models of populations (+P) are of DNA, with rates of exchange above 0: \
+                       leave out +I, +B and +ASC",
+            });
+        }
+        Ok(Self {
+            label: POMO,
+            alphabet: Alphabet::Dna,
+            given: None,
+            across,
+            pomo: Some(pomo),
+        })
+    }
+
+    /// True of a model of populations, whose data are counts.
+    #[must_use]
+    pub fn is_of_populations(&self) -> bool {
+        self.pomo.is_some()
     }
 
     /// The alphabet that it is for.
@@ -240,6 +284,8 @@ pub struct RootedModel {
     /// Row by row, relative to the last one where they are fitted; the diagonal is 0.
     rates: Vec<f64>,
     pub(super) across: Model,
+    /// Of populations: their rate of mutation.
+    theta: f64,
 }
 
 impl RootedModel {
@@ -253,6 +299,8 @@ impl RootedModel {
         let n = name.alphabet.states();
         let rates = match &name.given {
             Some(given) => given.rates.clone(),
+            // Made of mutations and drift.
+            None if name.pomo.is_some() => Vec::new(),
             None => {
                 let counted = empirical(patterns, 1);
                 let mut rates = vec![0.0; n * n];
@@ -263,16 +311,35 @@ impl RootedModel {
             }
         };
         let across = Model::new(name.across.clone(), patterns);
+        let theta = name.pomo.as_ref().and_then(|pomo| pomo.theta);
         Self {
             name,
             rates,
             across,
+            theta: theta.unwrap_or(THETA_START),
         }
+    }
+
+    /// Number of states.
+    pub(super) fn states(&self) -> usize {
+        let own = self.name.alphabet.states();
+        self.name.pomo.as_ref().map_or(own, PomoName::states)
+    }
+
+    /// Virtual individuals of a population; none where the model has no populations.
+    pub(super) fn population(&self) -> Option<usize> {
+        self.name.pomo.as_ref().map(|pomo| pomo.size)
     }
 
     /// The rate matrix of the present values; none where these have no equilibrium.
     pub(super) fn matrix(&self) -> Option<RateMatrix> {
-        RateMatrix::new(self.name.alphabet.states(), &self.rates)
+        match &self.name.pomo {
+            Some(pomo) => {
+                let rates = pomo.rates(&self.across, self.theta);
+                RateMatrix::new(pomo.states(), &rates)
+            }
+            None => RateMatrix::new(self.name.alphabet.states(), &self.rates),
+        }
     }
 
     /// The frequencies at the root.
@@ -285,7 +352,10 @@ impl RootedModel {
     /// The present point of all that is fitted.
     pub(super) fn coordinates(&self) -> Vec<Coordinate> {
         let mut point = Vec::new();
-        if self.name.given.is_none() {
+        if let Some(pomo) = &self.name.pomo {
+            let theta = Coordinate::of(self.theta, THETA_RANGE);
+            point.extend(pomo.theta.is_none().then_some(theta));
+        } else if self.name.given.is_none() {
             let n = self.name.alphabet.states();
             let own = pairs(n).map(|(from, to)| self.rates[from * n + to]);
             point.extend(own.map(|rate| Coordinate::of(rate, EXCHANGE_RANGE)));
@@ -299,7 +369,12 @@ impl RootedModel {
     /// Moves to a point with as many coordinates as [`Self::coordinates`] has.
     pub(super) fn move_to(&mut self, point: &[f64]) {
         let mut across = point;
-        if self.name.given.is_none() {
+        if let Some(pomo) = &self.name.pomo {
+            if let (None, [theta, rest @ ..]) = (pomo.theta, point) {
+                self.theta = libm::exp(*theta);
+                across = rest;
+            }
+        } else if self.name.given.is_none() {
             let n = self.name.alphabet.states();
             let (own, rest) = point.split_at(n * (n - 1) - 1);
             let values = own.iter().map(|log| libm::exp(*log)).chain([1.0]);
@@ -315,6 +390,10 @@ impl RootedModel {
 /// Prints the model with all its values: the text can be parsed again.
 impl std::fmt::Display for RootedModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(pomo) = &self.name.pomo {
+            let theta = list(&[self.theta]);
+            return write!(f, "{}+P{{{theta}}}+N{}", self.across, pomo.size);
+        }
         let n = self.name.alphabet.states();
         let given = self.name.given.as_ref();
         let root = given.and_then(|given| given.root.as_deref());
@@ -333,7 +412,7 @@ impl std::fmt::Display for RootedModel {
 }
 
 /// The pairs of different states, row by row.
-fn pairs(n: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn pairs(n: usize) -> impl Iterator<Item = (usize, usize)> {
     let all = (0..n).flat_map(move |from| (0..n).map(move |to| (from, to)));
     all.filter(|(from, to)| from != to)
 }
@@ -428,7 +507,7 @@ impl RateMatrix {
 }
 
 /// The product of two square matrices, row by row.
-fn product(n: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
+pub(super) fn product(n: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
     let mut out = vec![0.0; n * n];
     for (row, to) in a.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
         for (entry, from) in row.iter().zip(b.chunks_exact(n)) {
@@ -470,6 +549,7 @@ fn equilibrium(n: usize, rates: &[f64]) -> Option<Vec<f64>> {
 
 const UNREST: &str = "UNREST";
 const NONREV: &str = "NONREV";
+const POMO: &str = "PoMo";
 /// Models that lend their rates across sites: of DNA, of proteins.
 const BASES: [&str; 2] = ["JC", "POISSON"];
 /// Numbers of 20 states and their frequencies.
@@ -478,107 +558,3 @@ const RATE_MAX: f64 = 1e6;
 /// The next term is below 1e-18 where one step is expected.
 const TERMS: usize = 20;
 const DOUBLINGS_MAX: u32 = 64;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::random::Random;
-    use proptest::prelude::*;
-
-    fn matrix(n: usize, seed: u64) -> RateMatrix {
-        let mut random = Random::new(seed);
-        let rates: Vec<f64> = (0..n * n).map(|_| 0.01 + 5.0 * random.unit()).collect();
-        RateMatrix::new(n, &rates).unwrap()
-    }
-
-    fn probabilities(matrix: &RateMatrix, time: f64) -> Vec<f64> {
-        let mut out = vec![0.0; matrix.states * matrix.states];
-        matrix.transitions(time, &mut out);
-        out
-    }
-
-    proptest! {
-        #[test]
-        fn probabilities_are_a_semigroup_that_keeps_the_equilibrium(
-            seed in any::<u64>(), large in any::<bool>(), a in 1e-6..20.0_f64, b in 1e-6..20.0_f64
-        ) {
-            let n = if large { 20 } else { 4 };
-            let own = matrix(n, seed);
-            let [one, other, both] = [a, b, a + b].map(|time| probabilities(&own, time));
-            for row in one.chunks_exact(n) {
-                prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-12);
-                prop_assert!(row.iter().all(|entry| *entry >= 0.0));
-            }
-            for (made, found) in product(n, &one, &other).iter().zip(&both) {
-                prop_assert!((made - found).abs() < 1e-12, "{made} {found}");
-            }
-            for state in 0..n {
-                let flow: f64 = (0..n).map(|i| own.equilibrium[i] * own.rates[i * n + state]).sum();
-                prop_assert!(flow.abs() < 1e-13);
-                let kept: f64 = (0..n).map(|i| own.equilibrium[i] * one[i * n + state]).sum();
-                prop_assert!((kept - own.equilibrium[state]).abs() < 1e-12);
-            }
-        }
-
-        #[test]
-        fn any_name_is_parsed_or_refused(text in "(UNREST|nonrev)[{}0-9/.+GIRFx -]{0,40}") {
-            let found = RootedModelName::parse(&text, &mut |_| Ok("1 x".to_owned()));
-            if let Err(error) = found {
-                prop_assert!(!error.to_string().contains('\n'));
-            }
-        }
-    }
-
-    #[test]
-    fn short_times_keep_their_digits() {
-        let own = matrix(4, 3);
-        let found = probabilities(&own, 1e-9);
-        for (from, to) in pairs(4) {
-            let expected = 1e-9 * own.rates[from * 4 + to];
-            assert!((found[from * 4 + to] / expected - 1.0).abs() < 1e-6);
-        }
-    }
-
-    fn parse(text: &str) -> Result<Option<RootedModelName>, ModelError> {
-        RootedModelName::parse(text, &mut |path| match path {
-            "four" => Ok("-3 1 1 1\n2 -4 1 1\n1 1 -3 1\n1 5 1 -7\n\n0.1 0.2 0.3 0.4\nProse".into()),
-            "twenty" => Ok("1 ".repeat(400)),
-            "absorbing" => Ok("0 1 1 1 0 0 0 0 1 1 0 1 1 1 1 0".into()),
-            _ => Err(std::io::ErrorKind::NotFound.into()),
-        })
-    }
-
-    #[test]
-    fn names_are_read_and_printed() {
-        let alignment = crate::msa::Alignment::parse(b">a\nACGT\n>b\nACGA\n>c\nACTT\n").unwrap();
-        let patterns = Patterns::new(&alignment, Alphabet::Dna).unwrap();
-        for text in [
-            "UNREST{1/2/3/4/5/6/7/8/9/10/11/12}+IU{0.1}+G4m{0.5}",
-            "unrest+G4",
-            "NONREV{four}+R2{0.5/1.5}{0.5/0.5}",
-        ] {
-            let model = RootedModel::new(parse(text).unwrap().unwrap(), &patterns);
-            let again = parse(&model.to_string()).unwrap().unwrap();
-            let again = RootedModel::new(again, &patterns);
-            assert_eq!(again.to_string(), model.to_string(), "{text}");
-        }
-        let twenty = parse("NONREV{twenty}+G4").unwrap().unwrap();
-        assert_eq!(twenty.alphabet(), Alphabet::Protein);
-        assert!(parse("GTR+G").unwrap().is_none() && parse("UNRESTED").unwrap().is_none());
-        for (text, said) in [
-            ("UNREST{1/2}", "12 values"),
-            ("UNREST{twenty}", "12 values"),
-            ("NONREV", "16 values"),
-            ("NONREV{none}", "cannot read `none`"),
-            ("NONREV{absorbing}", "no equilibrium"),
-            ("UNREST{1/2/3/4/5/6/7/8/9/10/11/-1}", "rate"),
-            ("UNREST+FO", "its own equilibrium"),
-            ("UNREST+ASC_LEWIS", "its own equilibrium"),
-            ("UNREST+X", "`UNREST+X`"),
-            ("UNREST{1", "braces"),
-        ] {
-            let error = parse(text).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
-        }
-    }
-}

@@ -1,7 +1,9 @@
-//! Edits of a tree (SPR and NNI moves) and their undoing; random trees, by insertions.
+//! Edits of a tree (SPR and NNI moves) and their undoing; random trees, by insertions; lengths of
+//! partitions.
 //!
 //! Every move returns a record; undone in reverse order, the records restore the tree to the last
-//! bit, branch numbers included.
+//! bit, branch numbers included. Moves leave the factors of partitions unchanged, branch by branch: a
+//! caller that saves a tree saves these with it.
 
 use super::{EdgeId, HalfId, Tree};
 use crate::random::{Random, exponential};
@@ -191,5 +193,61 @@ impl Tree {
         self.join(HalfId::new(tip), a, EdgeId::new(new));
         self.join(b, left, target);
         self.join(c, right, EdgeId::new(new + 1));
+    }
+}
+
+/// Branch lengths of partitions that have lengths of their own ("unlinked"): each is a factor of the
+/// tree's. There is a factor for each branch of each partition, or none at all.
+impl Tree {
+    /// Length of a branch in a partition relative to the tree's: 1 where they are linked.
+    #[must_use]
+    pub fn factor(&self, part: usize, edge: EdgeId) -> f64 {
+        let own = self.factors.get(part);
+        own.map_or(1.0, |own| own[edge.index()])
+    }
+
+    /// Sets that factor, for one of `parts` partitions.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub(crate) fn set_factor(&mut self, [part, parts]: [usize; 2], edge: EdgeId, factor: f64) {
+        if self.factors.len() != parts {
+            self.factors = vec![vec![1.0; self.length.len()]; parts];
+        }
+        self.factors[part][edge.index()] = factor;
+    }
+
+    /// Gives a branch the factors of another.
+    pub(crate) fn copy_factors(&mut self, from: EdgeId, to: EdgeId) {
+        for own in &mut self.factors {
+            own[to.index()] = own[from.index()];
+        }
+    }
+
+    /// The lengths and all factors, to be restored later.
+    pub fn all_lengths(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
+        (self.length.clone(), self.factors.clone())
+    }
+
+    /// As [`Tree::all_lengths`], into memory that is reused.
+    pub(crate) fn all_lengths_into(&self, to: &mut (Vec<f64>, Vec<Vec<f64>>)) {
+        to.0.clone_from(&self.length);
+        to.1.clone_from(&self.factors);
+    }
+
+    /// Takes the factors of [`Tree::all_lengths`] of this tree.
+    pub(crate) fn restore_factors(&mut self, factors: Vec<Vec<f64>>) {
+        self.factors = factors;
+    }
+
+    /// The tree with the lengths of one partition, whose scale is `scale`.
+    #[must_use]
+    pub fn of_part(&self, part: usize, scale: f64) -> Self {
+        let mut tree = self.clone();
+        for edge in self.edges() {
+            tree.set_length(edge, self.length(edge) * self.factor(part, edge) * scale);
+        }
+        tree.factors.clear();
+        tree
     }
 }

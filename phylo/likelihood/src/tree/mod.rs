@@ -7,7 +7,6 @@
 //! Must stay true: `back(back(h)) == h` for every half-edge that is joined.
 
 mod edit;
-mod factors;
 mod ids;
 mod saved;
 mod traverse;

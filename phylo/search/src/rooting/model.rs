@@ -142,7 +142,7 @@ pub fn by_model(
     let all = 2 * trees.len() + 2;
     let model = RootedModel::new(model, patterns);
     let first = trees.swap_remove(0);
-    let mut likelihood = RootedLikelihood::new(first, patterns.clone(), model, runner)?;
+    let mut likelihood = RootedLikelihood::new(first, patterns, model, runner)?;
     likelihood.optimise(COARSE)?;
     progress(1, all);
     let mut trees = rooted(&likelihood.tree().to_newick())?;

@@ -1,0 +1,471 @@
+//! Polymorphism-aware models (PoMo): populations, of each of which several sequences are known.
+//!
+//! A state is a population of `N` virtual individuals at one site: all of them have one base, or
+//! two bases in some proportion. A population of one base mutates by a reversible model of DNA,
+//! proportions drift as in Moran's model. `HKY+P` has nine individuals, `HKY+P+N5` five. `+P{0.01}`
+//! fixes theta, the mean rate of mutation, which is fitted else; where it is small it is
+//! Watterson's. Lengths count mutations and shifts of proportions.
+//! A tip's counts are draws from its population (weighted binomial sampling); counts of three or
+//! four bases, which no state has, say nothing.
+//! Sources: De Maio, Schrempf and Kosiol, "PoMo: an allele frequency-based approach for species
+//! tree estimation", Systematic Biology 64 (2015), 1018-1031; Schrempf and others, "Reversible
+//! polymorphism-aware phylogenetic models and their application to tree inference", Journal of
+//! Theoretical Biology 407 (2016), 362-370, with the format of counts files.
+
+use super::Data;
+use crate::model::{Model, ModelError};
+use crate::msa::{Alignment, MsaError, shown};
+use std::collections::HashMap;
+
+/// The parts of a name that make a model one of populations.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PomoName {
+    /// Virtual individuals.
+    pub(super) size: usize,
+    /// Nothing where it is fitted.
+    pub(super) theta: Option<f64>,
+}
+
+impl PomoName {
+    /// These parts, and the name without them; none where it has no `+P`.
+    pub(super) fn split(text: &str) -> Result<Option<(Self, String)>, ModelError> {
+        let value = |value: &str, what, range| ModelError::Value {
+            model: shown(text),
+            value: shown(value),
+            what,
+            range,
+        };
+        let mut depth = 0_usize;
+        let parts = text.split(|c: char| {
+            depth = match c {
+                '{' => depth + 1,
+                '}' => depth.saturating_sub(1),
+                _ => depth,
+            };
+            depth == 0 && c == '+'
+        });
+        let (mut base, mut theta, mut size) = (Vec::new(), None, SIZE);
+        for (at, part) in parts.enumerate() {
+            let upper = part.to_ascii_uppercase();
+            let inside = upper.strip_prefix("P{");
+            let inside = inside.and_then(|rest| rest.strip_suffix('}'));
+            let digits = upper.strip_prefix('N').unwrap_or_default();
+            if at > 0 && upper == "P" {
+                theta = Some(None);
+            } else if let (true, Some(inside)) = (at > 0, inside) {
+                let own: Option<f64> = inside.trim().parse().ok();
+                let [least, most] = THETA_RANGE;
+                let own = own.filter(|own| (least..=most).contains(own));
+                theta =
+                    Some(Some(own.ok_or_else(|| {
+                        value(inside, "rate of mutation", "0.000001 to 1")
+                    })?));
+            } else if at > 0 && digits.starts_with(|c: char| c.is_ascii_digit()) {
+                let own: Option<usize> = digits.parse().ok();
+                let own = own.filter(|own| (2..=SIZE_MAX).contains(own));
+                size = own.ok_or_else(|| value(digits, "size of a population", "2 to 19"))?;
+            } else {
+                base.push(part);
+            }
+        }
+        Ok(theta.map(|theta| (Self { size, theta }, base.join("+"))))
+    }
+
+    /// Number of states.
+    pub(super) fn states(&self) -> usize {
+        states(self.size)
+    }
+
+    /// Rates, row by row; the diagonal is 0.
+    pub(super) fn rates(&self, base: &Model, theta: f64) -> Vec<f64> {
+        let (exchange, shares) = base.exchange_and_frequencies();
+        let (n, size) = (self.states(), self.size);
+        let mean: f64 = PAIRS
+            .iter()
+            .zip(&exchange)
+            .map(|((a, b), rate)| 2.0 * rate * shares[*a] * shares[*b])
+            .sum();
+        let mut rates = vec![0.0; n * n];
+        for (pair, (&(a, b), rate)) in PAIRS.iter().zip(&exchange).enumerate() {
+            let rate = rate * theta / mean;
+            rates[a * n + place(pair, size - 1, size)] = rate * shares[b];
+            rates[b * n + place(pair, 1, size)] = rate * shares[a];
+            for copies in 1..size {
+                let drift = (copies * (size - copies)) as f64 / size as f64;
+                let from = place(pair, copies, size);
+                let more = match copies + 1 == size {
+                    true => a,
+                    false => place(pair, copies + 1, size),
+                };
+                let less = match copies {
+                    1 => b,
+                    _ => place(pair, copies - 1, size),
+                };
+                rates[from * n + more] = drift;
+                rates[from * n + less] = drift;
+            }
+        }
+        rates
+    }
+}
+
+/// Number of states of populations of a size.
+fn states(size: usize) -> usize {
+    4 + PAIRS.len() * (size - 1)
+}
+
+/// The state of a pair's two bases, with this number of copies of the first.
+fn place(pair: usize, copies: usize, size: usize) -> usize {
+    4 + pair * (size - 1) + copies - 1
+}
+
+/// Counts of bases in populations, site by site.
+#[derive(Debug, Clone)]
+pub struct Counts {
+    majority: Alignment,
+    /// Population by population, site by site: of A, C, G and T.
+    counts: Vec<Vec<[u32; 4]>>,
+}
+
+impl Counts {
+    /// Reads a counts file: `COUNTSFILE NPOP n NSITES n`, a line `CHROM POS` and the populations'
+    /// names, then for each site a line of its place and of counts `A,C,G,T` of each population.
+    /// Lines that begin with `#` are comments.
+    ///
+    /// # Errors
+    /// [`MsaError`]: another format, other numbers of populations or sites, fewer than three
+    /// populations, names that occur twice.
+    pub fn parse(text: &str) -> Result<Self, MsaError> {
+        let mut header: Option<[usize; 2]> = None;
+        let mut names: Vec<String> = Vec::new();
+        let mut counts: Vec<Vec<[u32; 4]>> = Vec::new();
+        let wrong = |line: usize, what: String| MsaError::Format {
+            format: "counts file",
+            line,
+            what,
+        };
+        let mut last = 1;
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            last = number + 1;
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let Some([populations, _]) = header else {
+                let found = head(&words).ok_or_else(|| {
+                    let what = "it does not begin with `COUNTSFILE NPOP n NSITES n`";
+                    wrong(last, what.to_owned())
+                })?;
+                header = Some(found);
+                continue;
+            };
+            if words.len().checked_sub(2) != Some(populations) {
+                let found = words.len();
+                let what = format!("{found} words: a place of two, and {populations} populations");
+                return Err(wrong(last, what));
+            }
+            if names.is_empty() {
+                names = words[2..].iter().map(|&word| word.to_owned()).collect();
+                counts = vec![Vec::new(); names.len()];
+                continue;
+            }
+            for (own, word) in counts.iter_mut().zip(&words[2..]) {
+                let found = four(word).ok_or_else(|| {
+                    let what = format!("`{}` is no counts A,C,G,T", shown(word));
+                    wrong(last, what)
+                })?;
+                own.push(found);
+            }
+        }
+        let [_, expected] = header.unwrap_or_default();
+        let found = counts.first().map_or(0, Vec::len);
+        if found != expected {
+            let what = format!("{found} sites are there, the header says {expected}");
+            return Err(wrong(last, what));
+        }
+        let rows = counts.iter().map(|own| own.iter().map(most).collect());
+        Ok(Self {
+            majority: Alignment::new(names, rows.collect())?,
+            counts,
+        })
+    }
+
+    /// The most frequent base of each population at each site, as an alignment: for frequencies of
+    /// bases that are counted.
+    #[must_use]
+    pub fn majority(&self) -> &Alignment {
+        &self.majority
+    }
+
+    /// Number of cells with three or four bases, which say nothing.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        let many = |own: &&[u32; 4]| own.iter().filter(|count| **count > 0).count() > 2;
+        self.counts.iter().flatten().filter(many).count()
+    }
+
+    /// As patterns, for populations of a size.
+    pub(super) fn data(&self, size: usize) -> Data {
+        let sites = self.majority.sites();
+        let mut data = Data {
+            codes: vec![Vec::new(); self.counts.len()],
+            states: Vec::new(),
+            weights: Vec::new(),
+            common: Vec::new(),
+            sites: Vec::new(),
+            columns: sites,
+        };
+        let mut numbers: HashMap<[u32; 4], u32> = HashMap::new();
+        let mut patterns: HashMap<Vec<u32>, usize> = HashMap::new();
+        for site in 0..sites {
+            let mut column = Vec::with_capacity(self.counts.len());
+            for own in &self.counts {
+                // Far fewer than 2^32.
+                let next = numbers.len() as u32;
+                let code = *numbers.entry(own[site]).or_insert(next);
+                if code == next {
+                    data.states.push(likelihoods(own[site], size));
+                }
+                column.push(code);
+            }
+            let next = data.weights.len();
+            let pattern = match patterns.get(&column) {
+                Some(&pattern) => pattern,
+                None => {
+                    let each = data.codes.iter_mut().zip(&column);
+                    each.for_each(|(codes, code)| codes.push(*code));
+                    data.weights.push(0);
+                    data.common.push(0);
+                    patterns.insert(column, next);
+                    next
+                }
+            };
+            data.weights[pattern] += 1;
+            data.sites.push((site, pattern));
+        }
+        data
+    }
+}
+
+/// Populations and sites of a header.
+fn head(words: &[&str]) -> Option<[usize; 2]> {
+    let &["COUNTSFILE", "NPOP", populations, "NSITES", sites] = words else {
+        return None;
+    };
+    Some([populations.parse().ok()?, sites.parse().ok()?])
+}
+
+/// Counts with commas between.
+fn four(word: &str) -> Option<[u32; 4]> {
+    let each = word.split(',').map(|count| count.parse().ok());
+    let each: Vec<u32> = each.collect::<Option<_>>()?;
+    let counts: [u32; 4] = each.try_into().ok()?;
+    counts
+        .iter()
+        .all(|count| *count <= COUNT_MAX)
+        .then_some(counts)
+}
+
+/// The letter of the most frequent base, the first of equal ones.
+fn most(counts: &[u32; 4]) -> u8 {
+    let mut best = (b'-', 0);
+    for (&letter, &count) in b"ACGT".iter().zip(counts) {
+        if count > best.1 {
+            best = (letter, count);
+        }
+    }
+    best.0
+}
+
+/// The states of a population from which counts may be drawn, each with the chance of it.
+fn likelihoods(counts: [u32; 4], size: usize) -> Vec<(usize, f64)> {
+    let there: Vec<usize> = (0..4).filter(|&base| counts[base] > 0).collect();
+    let log = |copies: usize| libm::log(copies as f64 / size as f64);
+    let of = |base: usize| f64::from(counts[base]);
+    match there[..] {
+        [own] => {
+            let mut all = vec![(own, 1.0)];
+            for (pair, &(a, b)) in PAIRS.iter().enumerate() {
+                if a != own && b != own {
+                    continue;
+                }
+                for copies in 1..size {
+                    let first = if a == own { copies } else { size - copies };
+                    all.push((place(pair, first, size), libm::exp(of(own) * log(copies))));
+                }
+            }
+            all
+        }
+        [a, b] => {
+            let pair = PAIRS.iter().position(|&own| own == (a, b)).unwrap_or(0);
+            let ways = libm::lgamma(of(a) + of(b) + 1.0);
+            let ways = ways - libm::lgamma(of(a) + 1.0) - libm::lgamma(of(b) + 1.0);
+            let chance = |copies: usize| {
+                let log = of(a) * log(copies) + of(b) * log(size - copies);
+                (place(pair, copies, size), libm::exp(ways + log))
+            };
+            (1..size).map(chance).collect()
+        }
+        // No count, or more bases than a state has.
+        _ => (0..states(size)).map(|state| (state, 1.0)).collect(),
+    }
+}
+
+/// Pairs of bases, in the order of exchange rates.
+const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)];
+/// Virtual individuals unless said otherwise: IQ-TREE's.
+const SIZE: usize = 9;
+const SIZE_MAX: usize = 19;
+pub(super) const THETA_RANGE: [f64; 2] = [1e-6, 1.0];
+pub(super) const THETA_START: f64 = 0.01;
+const COUNT_MAX: u32 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::msa::{Alphabet, Patterns};
+    use crate::newick::Newick;
+    use crate::rooted::{RootedLikelihood, RootedModel, RootedModelName, RootedTree};
+    use crate::runner::Serial;
+    use proptest::prelude::*;
+
+    const FILE: &str = "# a comment\nCOUNTSFILE NPOP 3 NSITES 5\nCHROM POS one two three\n\
+                        1 1 0,0,1,0 0,0,5,0 1,0,3,0\n1 2 2,0,0,0 3,0,0,0 0,0,0,4\n\
+                        1 3 0,2,0,2 0,9,0,0 0,0,0,0\n1 4 1,1,1,0 0,4,0,0 0,3,0,1\n\
+                        2 1 0,0,1,0 0,0,5,0 1,0,3,0\n";
+
+    fn model(text: &str, counts: &Counts) -> RootedModel {
+        let name = RootedModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
+        let patterns = Patterns::new(counts.majority(), Alphabet::Dna).unwrap();
+        RootedModel::new(name.unwrap().unwrap(), &patterns)
+    }
+
+    #[test]
+    fn the_equilibrium_is_the_known_one() {
+        let counts = Counts::parse(FILE).unwrap();
+        let (size, theta) = (9, 0.02);
+        let own = model("GTR{1/4/0.5/2/5/1}+FU{0.1/0.2/0.3/0.4}+P{0.02}", &counts);
+        let matrix = own.matrix().unwrap();
+        let (exchange, shares) = ([1.0, 4.0, 0.5, 2.0, 5.0, 1.0], [0.1, 0.2, 0.3, 0.4]);
+        let mean = |(&(a, b), rate): (&(usize, usize), &f64)| 2.0 * rate * shares[a] * shares[b];
+        let mean: f64 = PAIRS.iter().zip(&exchange).map(mean).sum();
+        let mut expected = shares.to_vec();
+        for (&(a, b), rate) in PAIRS.iter().zip(&exchange) {
+            for copies in 1..size {
+                let both = (copies * (size - copies)) as f64 / size as f64;
+                expected.push(shares[a] * shares[b] * rate * theta / mean / both);
+            }
+        }
+        let sum: f64 = expected.iter().sum();
+        assert_eq!(expected.len(), 52);
+        for (found, expected) in matrix.equilibrium().iter().zip(&expected) {
+            assert!((found - expected / sum).abs() < 1e-14, "{found} {expected}");
+        }
+        // Watterson's: the share of polymorphic populations is theta times a sum of reciprocals.
+        let harmonic: f64 = (1..size).map(|k| 1.0 / k as f64).sum();
+        assert!((sum - 1.0 - theta * harmonic).abs() < 1e-12, "{sum}");
+    }
+
+    #[test]
+    fn a_likelihood_is_the_sum_over_all_states() {
+        let counts = Counts::parse(FILE).unwrap();
+        let lengths = [0.3, 0.5, 0.2];
+        let newick = Newick::parse("(one:0.3,two:0.5,three:0.2);").unwrap();
+        let own = model("HKY{1/3}+FU{0.1/0.2/0.3/0.4}+P{0.05}+N4", &counts);
+        let matrix = own.matrix().unwrap();
+        let n = matrix.equilibrium().len();
+        assert_eq!(n, 22);
+        let tables = lengths.map(|length| {
+            let mut table = vec![0.0; n * n];
+            matrix.transitions(length, &mut table);
+            table
+        });
+        let tree = RootedTree::from_any(&newick, counts.majority().names()).unwrap();
+        let mut likelihood = RootedLikelihood::of_counts(tree, &counts, own, Serial).unwrap();
+        let found = likelihood.site_log_likelihoods().unwrap();
+        assert_eq!(found.len(), 5);
+        for (site, lnl) in found.iter().enumerate() {
+            let mut sum = 0.0;
+            for root in 0..n {
+                let mut product = matrix.equilibrium()[root];
+                for (table, own) in tables.iter().zip(&counts.counts) {
+                    let each = likelihoods(own[site], 4).into_iter();
+                    product *= each
+                        .map(|(state, share)| table[root * n + state] * share)
+                        .sum::<f64>();
+                }
+                sum += product;
+            }
+            assert!((lnl - sum.ln()).abs() < 1e-12, "{site}: {lnl} {}", sum.ln());
+        }
+        assert_eq!(found[0], found[4]);
+        let before = likelihood.evaluate().unwrap();
+        assert!(likelihood.optimise(0.01).unwrap() >= before);
+    }
+
+    #[test]
+    fn chances_of_counts_sum_to_one() {
+        // All ways to draw three from a population of two bases.
+        let size = 5;
+        for copies in 1..size {
+            let state = place(1, copies, size);
+            let draws = [[3, 0, 0, 0], [2, 0, 1, 0], [1, 0, 2, 0], [0, 0, 3, 0]];
+            let chance = |counts: [u32; 4]| -> f64 {
+                let own = likelihoods(counts, size).into_iter();
+                own.filter(|own| own.0 == state).map(|own| own.1).sum()
+            };
+            assert!((draws.map(chance).iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        }
+        assert_eq!(likelihoods([0, 0, 0, 0], size).len(), 28);
+        assert_eq!(likelihoods([1, 0, 2, 3], size).len(), 28);
+    }
+
+    #[test]
+    fn files_and_names_are_checked() {
+        let counts = Counts::parse(FILE).unwrap();
+        assert_eq!(counts.majority().names(), ["one", "two", "three"]);
+        assert_eq!(counts.majority().row(2), b"GT-CG");
+        assert_eq!(counts.unread(), 1);
+        for (from, to, said) in [
+            ("NPOP 3", "NPOP 4", "line 3: 5 words"),
+            (
+                "NSITES 5",
+                "NSITES 6",
+                "5 sites are there, the header says 6",
+            ),
+            ("COUNTSFILE", "COUNTS", "does not begin"),
+            ("2,0,0,0", "2,0,0", "line 5: `2,0,0` is no counts"),
+            ("2,0,0,0", "2,0,0,-1", "is no counts"),
+            ("2,0,0,0", "2,0,0,0 1", "line 5"),
+            ("two", "one", "`one`"),
+        ] {
+            let error = Counts::parse(&FILE.replacen(from, to, 1)).unwrap_err();
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        assert!(Counts::parse("").is_err());
+        let own = model("HKY{1/3}+F+P{0.01}+N5+G4m{0.5}", &counts);
+        let again = model(&own.to_string(), &counts);
+        assert_eq!(own.to_string(), again.to_string());
+        let parse = |text: &str| {
+            RootedModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()))
+        };
+        for (text, said) in [
+            ("HKY+P{2}", "rate of mutation"),
+            ("HKY+P+N1", "size of a population"),
+            ("HKY+P+I", "populations"),
+            ("LG+P", "populations"),
+            ("HKY+P+X", "`HKY+P+X`"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(lines in "(COUNTSFILE NPOP 3 NSITES [0-3]\n)?[ -~\n]{0,80}") {
+            let _ = Counts::parse(&lines);
+        }
+    }
+}
