@@ -8,8 +8,8 @@
 //! (their first lines differ); Pfam's description of Stockholm 1.0. Stockholm's annotations (`#=`)
 //! are skipped, and only the first alignment of a file is read.
 //!
-//! MSF, the format of GCG, lists the names in a header that ends at `//`. Only these begin a line of
-//! a block, so that nothing is read as a taxon that is none. Lines of numbers over a block are
+//! MSF, the format of GCG, lists the names in a header that ends at `//`. Only these begin a line
+//! of a block, so that nothing is read as a taxon that is none. Lines of numbers over a block are
 //! skipped; `.` and `~` are gaps. Source: the output of GCG's PileUp, of MUSCLE (`-msf`) and of
 //! Clustal.
 

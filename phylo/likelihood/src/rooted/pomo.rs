@@ -464,8 +464,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(lines in "(COUNTSFILE NPOP 3 NSITES [0-3]\n)?[ -~\n]{0,80}") {
-            let _ = Counts::parse(&lines);
+        fn any_text_is_read_or_refused(
+            text in "(COUNTSFILE NPOP 3 NSITES [0-3]\n)?[ -~\n]{0,80}"
+        ) {
+            let _ = Counts::parse(&text);
         }
     }
 }

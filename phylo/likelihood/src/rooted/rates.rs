@@ -46,8 +46,8 @@ struct Given {
 }
 
 impl RootedModelName {
-    /// Parses a name; none where it is that of another kind of model. `read` is called for the text of a
-    /// file where a brace holds no numbers.
+    /// Parses a name; none where it is that of another kind of model. `read` is called for the text
+    /// of a file where a brace holds no numbers.
     ///
     /// # Errors
     /// [`ModelError`].
@@ -477,7 +477,8 @@ impl RateMatrix {
         &self.rates
     }
 
-    /// The probabilities of changes within a time, row by row: from the row's state to the column's.
+    /// The probabilities of changes within a time, row by row: from the row's state to the
+    /// column's.
     pub(super) fn transitions(&self, time: f64, out: &mut [f64]) {
         let n = self.states;
         let (mut steps, mut doublings) = (self.fastest * time, 0);

@@ -2,8 +2,8 @@
 //! partitions.
 //!
 //! Every move returns a record; undone in reverse order, the records restore the tree to the last
-//! bit, branch numbers included. Moves leave the factors of partitions unchanged, branch by branch: a
-//! caller that saves a tree saves these with it.
+//! bit, branch numbers included. Moves leave the factors of partitions unchanged, branch by branch:
+//! a caller that saves a tree saves these with it.
 
 use super::{EdgeId, HalfId, Tree};
 use crate::random::{Random, exponential};
@@ -196,8 +196,8 @@ impl Tree {
     }
 }
 
-/// Branch lengths of partitions that have lengths of their own ("unlinked"): each is a factor of the
-/// tree's. There is a factor for each branch of each partition, or none at all.
+/// Branch lengths of partitions that have lengths of their own ("unlinked"): each is a factor of
+/// the tree's. There is a factor for each branch of each partition, or none at all.
 impl Tree {
     /// Length of a branch in a partition relative to the tree's: 1 where they are linked.
     #[must_use]

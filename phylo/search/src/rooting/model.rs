@@ -168,6 +168,14 @@ pub fn by_model(
         progress(all / 2 + at + 2, all);
     }
     let verdicts = compared(&sites, options, runner)?;
+    Ok(ModelRoots {
+        model: likelihood.model().to_string(),
+        roots: places(&trees, verdicts),
+    })
+}
+
+/// Each root with its verdict, the best one first.
+fn places(trees: &[RootedTree], verdicts: Vec<Verdict>) -> Vec<RootPlace> {
     let places = trees.iter().zip(verdicts).map(|(tree, verdict)| {
         let tree = tree.to_newick();
         RootPlace {
@@ -179,10 +187,7 @@ pub fn by_model(
     let mut roots: Vec<RootPlace> = places.collect();
     // A stable sort: the first of equals wins.
     roots.sort_by(|a, b| b.verdict.lnl.total_cmp(&a.verdict.lnl));
-    Ok(ModelRoots {
-        model: likelihood.model().to_string(),
-        roots,
-    })
+    roots
 }
 
 /// Tests of the roots' sites, of which those without a character are no draws.
@@ -275,54 +280,30 @@ impl Rootstrap {
 /// [`ModelRootError::Compare`], [`ModelRootError::NoRoot`].
 pub fn rootstrap(tree: &Newick, replicates: &[Newick]) -> Result<Rootstrap, ModelRootError> {
     let taxa = Taxa::of(tree)?;
-    let whole = TaxonSet::all(taxa.len());
-    let number = |label: &str| Some(taxa.number(label));
-    // The side without taxon 0 stands for both.
-    let split = |side: &TaxonSet| match side.has(0) {
-        true => whole.without(side),
-        false => side.clone(),
-    };
-    let mut counts: HashMap<TaxonSet, usize> = HashMap::new();
-    for (at, own) in replicates.iter().enumerate() {
-        taxa.check(own)?;
-        let &[child, _] = &own.nodes()[0].children[..] else {
-            return Err(ModelRootError::NoRoot { tree: at + 1 });
-        };
-        let side = &clades(own, taxa.len(), number)[child];
-        *counts.entry(split(side)).or_default() += 1;
-    }
+    let counts = roots_of(replicates, &taxa)?;
     let all = replicates.len();
     let share = |count: usize| count as f64 / all.max(1) as f64;
-    let below = clades(tree, taxa.len(), number);
-    let tips: Vec<&str> = tree
-        .tips()
-        .map(|tip| tree.nodes()[tip].label.as_str())
-        .collect();
-    let is_rooted = tree.nodes()[0].children.len() == 2;
+    let nodes = tree.nodes();
+    let below = clades(tree, taxa.len(), |label| Some(taxa.number(label)));
+    let tips: Vec<&str> = tree.tips().map(|tip| nodes[tip].label.as_str()).collect();
+    // The two branches at a root are one: the first stands for both.
+    let root = match nodes[0].children[..] {
+        [first, second] => Some([first, second]),
+        _ => None,
+    };
     let (mut labelled, mut branches) = (tree.clone(), Vec::new());
-    let (mut root, mut found) = (is_rooted.then_some(0.0), 0);
-    let mut seen = TaxonSet::empty(taxa.len());
-    for (node, own) in tree.nodes().iter().enumerate() {
-        let count = match own.parent {
-            Some(_) => counts.get(&split(&below[node])).copied().unwrap_or(0),
-            None => 0,
-        };
+    let (mut of_root, mut found) = (None, 0);
+    labelled.set_label(0, String::new());
+    for (node, own) in nodes.iter().enumerate().skip(1) {
+        let split = without_first(&below[node], taxa.len());
+        let count = counts.get(&split).copied().unwrap_or(0);
         if !own.children.is_empty() {
-            let label = format!("{:.0}", 100.0 * share(count));
-            let label = if own.parent.is_some() {
-                label
-            } else {
-                String::new()
-            };
-            labelled.set_label(node, label);
+            labelled.set_label(node, format!("{:.0}", 100.0 * share(count)));
         }
-        // The two branches at the root are one.
-        if own.parent == Some(0) && is_rooted {
-            root = Some(share(count));
-            if !seen.is_empty() {
-                continue;
-            }
-            seen.add(&below[node]);
+        match root {
+            Some([_, second]) if node == second => continue,
+            Some([first, _]) if node == first => of_root = Some(share(count)),
+            _ => {}
         }
         if count > 0 {
             found += count;
@@ -336,11 +317,37 @@ pub fn rootstrap(tree: &Newick, replicates: &[Newick]) -> Result<Rootstrap, Mode
     branches.sort_by(|a, b| b.share.total_cmp(&a.share));
     Ok(Rootstrap {
         tree: labelled,
-        root,
+        root: of_root,
         branches,
         elsewhere: share(all.saturating_sub(found)),
         replicates: all,
     })
+}
+
+/// The splits at the replicates' roots, each with its number.
+fn roots_of(
+    replicates: &[Newick],
+    taxa: &Taxa,
+) -> Result<HashMap<TaxonSet, usize>, ModelRootError> {
+    let mut counts = HashMap::new();
+    for (at, own) in replicates.iter().enumerate() {
+        taxa.check(own)?;
+        let &[child, _] = &own.nodes()[0].children[..] else {
+            return Err(ModelRootError::NoRoot { tree: at + 1 });
+        };
+        let below = clades(own, taxa.len(), |label| Some(taxa.number(label)));
+        let split = without_first(&below[child], taxa.len());
+        *counts.entry(split).or_default() += 1;
+    }
+    Ok(counts)
+}
+
+/// The side of a split without taxon 0, which stands for both.
+fn without_first(side: &TaxonSet, taxa: usize) -> TaxonSet {
+    match side.has(0) {
+        true => TaxonSet::all(taxa).without(side),
+        false => side.clone(),
+    }
 }
 
 /// Gains in log-likelihood below which fits end: before the best root is known, and after.
