@@ -40,9 +40,8 @@ pub use pomo::Counts;
 pub use rates::{RootedModel, RootedModelName};
 
 use crate::kernel::Derivatives;
-use crate::likelihood::{
-    Bend, LENGTH_MAX, LENGTH_MIN, LikelihoodError, best_length, climb, maximise,
-};
+use crate::likelihood::climb::{Bend, climb, maximise};
+use crate::likelihood::{LENGTH_MAX, LENGTH_MIN, LikelihoodError, best_length};
 use crate::model::ALPHA_RANGE;
 use crate::msa::Patterns;
 use crate::newick::{LENGTH_DEFAULT, Newick};

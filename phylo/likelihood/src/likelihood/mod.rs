@@ -22,7 +22,7 @@ mod branches;
 mod changes;
 mod chunk;
 mod chunks;
-mod climb;
+pub(crate) mod climb;
 mod fit;
 mod insertion;
 mod part;
@@ -36,7 +36,6 @@ mod validity;
 
 pub(crate) use branches::best_length;
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
-pub(crate) use climb::{Bend, climb, maximise};
 pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 pub use posteriors::Posteriors;
