@@ -57,11 +57,12 @@ pub(crate) struct Args {
         long,
         value_name = "N",
         default_value = "10000",
+        requires = "model",
         value_parser = clap::value_parser!(u32).range(100..=1_000_000)
     )]
     replicates: u32,
     /// Seed of these replicates
-    #[arg(long, value_name = "S", default_value = "1")]
+    #[arg(long, value_name = "S", default_value = "1", requires = "model")]
     seed: u64,
     /// Write the trees to this file, not to standard output
     #[arg(short, long, value_name = "FILE")]

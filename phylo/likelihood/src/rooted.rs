@@ -143,6 +143,9 @@ struct Data {
     sites: Vec<(usize, usize)>,
     /// Number of all columns.
     columns: usize,
+    /// For each pattern the logarithm that the likelihoods of its states lack; empty where they
+    /// lack none.
+    offsets: Vec<f64>,
 }
 
 impl Data {
@@ -166,6 +169,7 @@ impl Data {
                 .collect(),
             sites: patterns.site_patterns().collect(),
             columns: last.map_or(0, |last| last.to_usize() + 1),
+            offsets: Vec::new(),
         }
     }
 }

@@ -220,6 +220,8 @@ impl Chunk {
             if set.fixed[pattern] > 0.0 {
                 log = libm::log(libm::exp(log) + set.fixed[pattern]);
             }
+            // Populations have no invariable sites, so the order does not matter.
+            log += set.data.offsets.get(pattern).copied().unwrap_or(0.0);
             self.sites.push(log);
             self.lnl += f64::from(set.data.weights[pattern]) * log;
         }

@@ -15,6 +15,7 @@
 use super::Data;
 use crate::model::{Model, ModelError};
 use crate::msa::{Alignment, MsaError, shown};
+use sidecore_bare::width::ToUsize;
 use std::collections::HashMap;
 
 /// The parts of a name that make a model one of populations.
@@ -215,7 +216,10 @@ impl Counts {
             common: Vec::new(),
             sites: Vec::new(),
             columns: sites,
+            offsets: Vec::new(),
         };
+        // Of each code the logarithm that its likelihoods were divided by.
+        let mut scales = Vec::new();
         let mut numbers: HashMap<[u32; 4], u32> = HashMap::new();
         let mut patterns: HashMap<Vec<u32>, usize> = HashMap::new();
         for site in 0..sites {
@@ -225,7 +229,9 @@ impl Counts {
                 let next = numbers.len() as u32;
                 let code = *numbers.entry(own[site]).or_insert(next);
                 if code == next {
-                    data.states.push(likelihoods(own[site], size));
+                    let (states, scale) = scaled(own[site], size);
+                    data.states.push(states);
+                    scales.push(scale);
                 }
                 column.push(code);
             }
@@ -237,6 +243,8 @@ impl Counts {
                     each.for_each(|(codes, code)| codes.push(*code));
                     data.weights.push(0);
                     data.common.push(0);
+                    let own = column.iter().map(|code| scales[code.to_usize()]);
+                    data.offsets.push(own.sum());
                     patterns.insert(column, next);
                     next
                 }
@@ -278,21 +286,34 @@ fn most(counts: &[u32; 4]) -> u8 {
     best.0
 }
 
-/// The states of a population from which counts may be drawn, each with the chance of it.
-fn likelihoods(counts: [u32; 4], size: usize) -> Vec<(usize, f64)> {
+/// The states of a population from which counts may be drawn, each with the chance of it divided by
+/// the highest of them; and the logarithm of this one, which is too small for a number where counts
+/// are large.
+fn scaled(counts: [u32; 4], size: usize) -> (Vec<(usize, f64)>, f64) {
+    let mut states = log_likelihoods(counts, size);
+    let most = states.iter().map(|own| own.1);
+    let most = most.fold(f64::NEG_INFINITY, f64::max);
+    for (_, share) in &mut states {
+        *share = libm::exp(*share - most);
+    }
+    (states, most)
+}
+
+/// The states of a population from which counts may be drawn, each with the logarithm of the chance.
+fn log_likelihoods(counts: [u32; 4], size: usize) -> Vec<(usize, f64)> {
     let there: Vec<usize> = (0..4).filter(|&base| counts[base] > 0).collect();
     let log = |copies: usize| libm::log(copies as f64 / size as f64);
     let of = |base: usize| f64::from(counts[base]);
     match there[..] {
         [own] => {
-            let mut all = vec![(own, 1.0)];
+            let mut all = vec![(own, 0.0)];
             for (pair, &(a, b)) in PAIRS.iter().enumerate() {
                 if a != own && b != own {
                     continue;
                 }
                 for copies in 1..size {
                     let first = if a == own { copies } else { size - copies };
-                    all.push((place(pair, first, size), libm::exp(of(own) * log(copies))));
+                    all.push((place(pair, first, size), of(own) * log(copies)));
                 }
             }
             all
@@ -303,12 +324,12 @@ fn likelihoods(counts: [u32; 4], size: usize) -> Vec<(usize, f64)> {
             let ways = ways - libm::lgamma(of(a) + 1.0) - libm::lgamma(of(b) + 1.0);
             let chance = |copies: usize| {
                 let log = of(a) * log(copies) + of(b) * log(size - copies);
-                (place(pair, copies, size), libm::exp(ways + log))
+                (place(pair, copies, size), ways + log)
             };
             (1..size).map(chance).collect()
         }
         // No count, or more bases than a state has.
-        _ => (0..states(size)).map(|state| (state, 1.0)).collect(),
+        _ => (0..states(size)).map(|state| (state, 0.0)).collect(),
     }
 }
 
@@ -334,6 +355,11 @@ mod tests {
                         1 1 0,0,1,0 0,0,5,0 1,0,3,0\n1 2 2,0,0,0 3,0,0,0 0,0,0,4\n\
                         1 3 0,2,0,2 0,9,0,0 0,0,0,0\n1 4 1,1,1,0 0,4,0,0 0,3,0,1\n\
                         2 1 0,0,1,0 0,0,5,0 1,0,3,0\n";
+
+    fn likelihoods(counts: [u32; 4], size: usize) -> Vec<(usize, f64)> {
+        let own = log_likelihoods(counts, size).into_iter();
+        own.map(|(state, log)| (state, log.exp())).collect()
+    }
 
     fn model(text: &str, counts: &Counts) -> RootedModel {
         let name = RootedModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
@@ -402,6 +428,19 @@ mod tests {
         assert_eq!(found[0], found[4]);
         let before = likelihood.evaluate().unwrap();
         assert!(likelihood.optimise(0.01).unwrap() >= before);
+    }
+
+    #[test]
+    fn large_counts_do_not_underflow() {
+        let text = "COUNTSFILE NPOP 3 NSITES 1\nCHROM POS one two three\n\
+                    1 1 900000,0,1,0 3,0,700000,0 1,0,1000000,0\n";
+        let counts = Counts::parse(text).unwrap();
+        let newick = Newick::parse("(one:0.3,two:0.5,three:0.2);").unwrap();
+        let tree = RootedTree::from_any(&newick, counts.majority().names()).unwrap();
+        let own = model("HKY{1/3}+FU{0.1/0.2/0.3/0.4}+P{0.05}+N4", &counts);
+        let mut likelihood = RootedLikelihood::of_counts(tree, &counts, own, Serial).unwrap();
+        let found = likelihood.evaluate().unwrap();
+        assert!(found < -10_000.0, "{found}");
     }
 
     #[test]

@@ -426,7 +426,7 @@ mod tests {
             seed: 1,
         };
         let run = |model: &str| {
-            let none =
+            let name =
                 RootedModelName::parse(model, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
             let name = name.unwrap().unwrap();
             let patterns = Patterns::new(&alignment, name.alphabet()).unwrap();
