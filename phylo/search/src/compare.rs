@@ -98,6 +98,40 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
     })
 }
 
+/// Errors that keep the trees of a set from being compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// Too few trees for a pair.
+    #[error("{trees} trees: two at least are compared with one another")]
+    Few {
+        /// The number.
+        trees: usize,
+    },
+    /// A tree of other taxa than the first's, or of too few.
+    #[error("tree {number}: {source}")]
+    Tree {
+        /// Its number, from 1.
+        number: usize,
+        /// The reason.
+        source: CompareError,
+    },
+    /// The splits and distances need more memory than is allowed.
+    #[error(
+        "the branches of {number} trees and the distances of all take more than {mib} MiB of \
+         memory, which is what is allowed: give --memory to allow more"
+    )]
+    Memory {
+        /// Trees up to the one that is too many.
+        number: usize,
+        /// The limit.
+        mib: u64,
+    },
+    /// The caller stopped it.
+    #[error("stopped")]
+    Stopped,
+}
+
 /// Robinson-Foulds distances of all pairs of a set of trees.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct TreeSet {
@@ -171,45 +205,30 @@ const SHOWN_MAX: usize = 50;
 /// # Errors
 /// [`SetError`].
 pub fn compare_all(trees: &[Newick], bytes_max: u64) -> Result<TreeSet, SetError> {
+    compare_until(trees, bytes_max, || false)
+}
+
+/// As [`compare_all`], until `stop` is true: it is asked before each tree.
+///
+/// # Errors
+/// [`SetError`]; [`SetError::Stopped`] where it was stopped.
+pub fn compare_until(
+    trees: &[Newick],
+    bytes_max: u64,
+    stop: impl Fn() -> bool,
+) -> Result<TreeSet, SetError> {
     let count = trees.len();
     let Some(first) = trees.first().filter(|_| count > 1) else {
         return Err(SetError::Few { trees: count });
     };
     let taxa = Taxa::of(first).map_err(|source| SetError::Tree { number: 1, source })?;
-    let split_bytes = (taxa.len().div_ceil(64) * 8 + SPLIT_BYTES).to_u64();
-    let cells = count.to_u64().saturating_mul(count.to_u64());
-    // Each split once in all: equal splits have one number, so that pairs compare numbers alone.
-    let mut numbers: HashMap<Split, usize> = HashMap::new();
-    let mut sets: Vec<Vec<usize>> = Vec::with_capacity(count);
-    let mut kept = cells.saturating_mul(CELL_NUMBERS);
-    for (at, tree) in trees.iter().enumerate() {
-        let number = at + 1;
-        // The splits so far and the tree's own twice, while they are numbered.
-        let splits = (numbers.len() + 2 * tree.nodes().len()).to_u64();
-        kept = kept.saturating_add(tree.nodes().len().to_u64());
-        let need = splits.saturating_mul(split_bytes);
-        if need.saturating_add(kept.saturating_mul(NUMBER_BYTES)) > bytes_max {
-            let mib = bytes_max >> 20;
-            return Err(SetError::Memory { number, mib });
-        }
-        let check = taxa.check(tree);
-        check.map_err(|source| SetError::Tree { number, source })?;
-        let inner = splits::of(tree, &taxa).into_iter();
-        let inner = inner.filter(|split| !split.is_trivial(taxa.len()));
-        let mut own: Vec<usize> = inner
-            .map(|split| {
-                let next = numbers.len();
-                *numbers.entry(split).or_insert(next)
-            })
-            .collect();
-        own.sort_unstable();
-        // The two branches at a root of two are one split.
-        own.dedup();
-        sets.push(own);
-    }
+    let sets = numbered(trees, &taxa, bytes_max, &stop)?;
     let mut rf_matrix = vec![vec![0; count]; count];
     let (mut sum, mut relative_sum) = (0.0, 0.0);
     for (a, own) in sets.iter().enumerate() {
+        if stop() {
+            return Err(SetError::Stopped);
+        }
         for (b, other) in sets[..a].iter().enumerate() {
             let all = own.len() + other.len();
             let rf = all - 2 * shared(own, other);
@@ -229,6 +248,51 @@ pub fn compare_all(trees: &[Newick], bytes_max: u64) -> Result<TreeSet, SetError
         rf_matrix,
         splits: sets.iter().map(Vec::len).collect(),
     })
+}
+
+/// The inner splits of each tree, each split by a number of its own.
+fn numbered(
+    trees: &[Newick],
+    taxa: &Taxa,
+    bytes_max: u64,
+    stop: &impl Fn() -> bool,
+) -> Result<Vec<Vec<usize>>, SetError> {
+    let count = trees.len();
+    let split_bytes = (taxa.len().div_ceil(64) * 8 + SPLIT_BYTES).to_u64();
+    let cells = count.to_u64().saturating_mul(count.to_u64());
+    // Each split once in all: equal splits have one number, so that pairs compare numbers alone.
+    let mut numbers: HashMap<Split, usize> = HashMap::new();
+    let mut sets: Vec<Vec<usize>> = Vec::with_capacity(count);
+    let mut kept = cells.saturating_mul(CELL_NUMBERS);
+    for (at, tree) in trees.iter().enumerate() {
+        if stop() {
+            return Err(SetError::Stopped);
+        }
+        let number = at + 1;
+        // The splits so far and the tree's own twice, while they are numbered.
+        let splits = (numbers.len() + 2 * tree.nodes().len()).to_u64();
+        kept = kept.saturating_add(tree.nodes().len().to_u64());
+        let need = splits.saturating_mul(split_bytes);
+        if need.saturating_add(kept.saturating_mul(NUMBER_BYTES)) > bytes_max {
+            let mib = bytes_max >> 20;
+            return Err(SetError::Memory { number, mib });
+        }
+        let check = taxa.check(tree);
+        check.map_err(|source| SetError::Tree { number, source })?;
+        let inner = splits::of(tree, taxa).into_iter();
+        let inner = inner.filter(|split| !split.is_trivial(taxa.len()));
+        let mut own: Vec<usize> = inner
+            .map(|split| {
+                let next = numbers.len();
+                *numbers.entry(split).or_insert(next)
+            })
+            .collect();
+        own.sort_unstable();
+        // The two branches at a root of two are one split.
+        own.dedup();
+        sets.push(own);
+    }
+    Ok(sets)
 }
 
 /// Bytes of a split in a table besides its set of taxa, and of a number.
@@ -349,6 +413,13 @@ mod tests {
         // A root of two branches is no split of its own.
         let rooted = Newick::parse_file("((a,b),(c,(d,e))); ((a,b),c,(d,e));").unwrap();
         assert_eq!(compare_all(&rooted, u64::MAX).unwrap().rf_matrix[0][1], 0);
+        let asked = std::cell::Cell::new(0);
+        for steps in [0, 1, 2, 3] {
+            asked.set(0);
+            let stop = || asked.replace(asked.get() + 1) == steps;
+            let stopped = compare_until(&rooted, u64::MAX, stop);
+            assert_eq!(stopped.unwrap_err(), SetError::Stopped);
+        }
         let refused = |trees: &[Newick], most| compare_all(trees, most).unwrap_err();
         assert_eq!(refused(&trees[..1], u64::MAX), SetError::Few { trees: 1 });
         assert!(matches!(refused(&trees, 1 << 10), SetError::Memory { .. }));
