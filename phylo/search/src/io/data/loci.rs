@@ -169,7 +169,21 @@ impl Reader {
             false if alignment.loci().is_empty() => return Err(DataError::OneLocus).at(shown),
             false => (alignment.lines_of_loci(model), format!("--model {model}")),
         };
-        let lines = partitions::parse(&text, alignment.sites()).at(&file)?;
+        self.loci_of(&alignment, text, [&shown.to_string(), &file])
+    }
+
+    /// The loci that the lines of a text name in an alignment. Errors name the alignment and the
+    /// text so.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn loci_of(
+        self,
+        alignment: &Alignment,
+        text: String,
+        [shown, file]: [&str; 2],
+    ) -> Result<GeneLoci, DataError> {
+        let lines = partitions::parse(&text, alignment.sites()).at(file)?;
         let (mut loci, mut skipped) = (Vec::new(), Vec::new());
         for line in lines {
             let Ok(own) = alignment.of_columns(&line.sites) else {
