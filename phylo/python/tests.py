@@ -1,5 +1,6 @@
 """What the wheel promises: values, arrays, exceptions, other threads, Ctrl-C. Run by scripts/check-python."""
 
+import io
 import json
 import math
 import pathlib
@@ -123,10 +124,179 @@ def test_partitions(data):
     assert len(fitted.models) == 2 and fitted.models[1].startswith("JC")
 
 
-def test_alignments_pickle(data):
-    alignment, _ = data
+def test_objects_pickle(data):
+    alignment, truth = data
     again = pickle.loads(pickle.dumps(alignment))
     assert again.names == alignment.names and again.to_phylip() == alignment.to_phylip()
+    one = phylo.evaluate(alignment, truth, MODEL, opt="none", site_rates=True)
+    other = pickle.loads(pickle.dumps(one))
+    assert (other.log_likelihood, other.trees, other.models) == (one.log_likelihood, one.trees, one.models)
+    assert (other.site_log_likelihoods == one.site_log_likelihoods).all()
+    assert (other.site_rates == one.site_rates).all() and other.root_frequencies is None
+    found = phylo.search(alignment, "JC", starts=1, bootstraps=2)
+    other = pickle.loads(pickle.dumps(found))
+    assert (other.tree, other.support, other.bootstraps) == (found.tree, found.support, found.bootstraps)
+    assert other.to_newick() == found.support and other.models == found.models
+    fit = phylo.models(alignment, tree=truth, free_rates_max=0)[0]
+    other = pickle.loads(pickle.dumps(fit))
+    assert (other.name, other.bic, other.aicc) == (fit.name, fit.bic, fit.aicc)
+    picture = phylo.draw(truth)
+    assert pickle.loads(pickle.dumps(picture)).svg == picture.svg
+    counts = pickle.loads(pickle.dumps(phylo.Counts(COUNTS)))
+    assert counts.names == ["one", "two", "three", "four"] and counts.sites == len(counts) + 12 == 16
+    with pytest.raises(phylo.PhyloError, match="no search"):
+        phylo.search(alignment, "JC", starts=0, bootstraps=2).to_newick()
+
+
+def test_trees_of_other_libraries(data):
+    _, truth = data
+
+    class Written:
+        """As ETE's."""
+
+        def write(self):
+            return truth
+
+    class Printed:
+        """As scikit-bio's, whose write() needs a file."""
+
+        def write(self, into):
+            raise AssertionError
+
+        def __str__(self):
+            return truth + "\n"
+
+    class Named:
+        """As DendroPy's."""
+
+        def as_string(self, schema):
+            assert schema == "newick"
+            return "[&R] " + truth
+
+    for given in (Written(), Printed(), Named()):
+        assert phylo.compare(given, truth)["branch_score"] == pytest.approx(0, abs=1e-9)
+        assert phylo.compare_all([truth, given])["rf_mean"] == 0
+    for given in (5, None, object(), b"(a,b,c);"):
+        with pytest.raises(TypeError, match="a tree is Newick text"):
+            phylo.compare(given, truth)
+
+
+def test_trees_of_dendropy(data):
+    dendropy = pytest.importorskip("dendropy")
+    alignment, truth = data
+    tree = dendropy.Tree.get(data=truth, schema="newick", preserve_underscores=True)
+    assert phylo.compare(tree, truth)["branch_score"] == pytest.approx(0, abs=1e-6)
+    fitted = phylo.evaluate(alignment, tree, "JC")
+    again = dendropy.Tree.get(data=fitted.to_newick(), schema="newick")
+    assert again.length() == pytest.approx(fitted.tree_length, rel=1e-6)
+
+
+def test_trees_of_biopython(data):
+    trees = pytest.importorskip("Bio.Phylo")
+    _, truth = data
+    tree = trees.read(io.StringIO(truth), "newick")
+    # Its own writer would round the lengths.
+    assert phylo.compare(tree, truth)["branch_score"] == pytest.approx(0, abs=1e-9)
+
+
+def test_nonreversible_models_and_roots(data):
+    alignment, truth = data
+    rooted = phylo.root(truth, "midpoint")["tree"]
+    model = "UNREST{1/2/1/3/1/1/1/1/4/1/1/1}"
+    one = phylo.evaluate(alignment, rooted, model, opt="branches")
+    assert one.root_frequencies.sum() == pytest.approx(1) and one.root_frequencies.shape == (4,)
+    assert one.site_log_likelihoods.sum() == pytest.approx(one.log_likelihood, abs=1e-6)
+    again = phylo.evaluate(alignment, one, one.models[0], opt="none")
+    assert again.log_likelihood == pytest.approx(one.log_likelihood, abs=0.01)
+    with pytest.raises(phylo.PhyloError, match="no root"):
+        phylo.evaluate(alignment, truth, model)
+    with pytest.raises(phylo.PhyloError, match="site_rates"):
+        phylo.evaluate(alignment, rooted, model, site_rates=True)
+    found = phylo.root(truth, alignment=alignment, model=model, replicates=200)["roots"]
+    assert len(found) == 13 and found[0]["lnl"] >= found[1]["lnl"]
+    assert sum(row["bp_rell"] for row in found) == pytest.approx(1)
+    counted = phylo.rootstrap(found[0]["tree"], [row["tree"] for row in found])
+    assert counted["root"] == pytest.approx(1 / 13) and counted["elsewhere"] == pytest.approx(0)
+    for wrong in ({}, {"by": "mad", "model": model}, {"alignment": alignment}):
+        with pytest.raises(phylo.PhyloError, match="give by"):
+            phylo.root(truth, **wrong)
+    for wrong in ("GTR", "HKY+P"):
+        with pytest.raises(phylo.PhyloError, match="UNREST"):
+            phylo.root(truth, alignment=alignment, model=wrong)
+
+
+COUNTS = "COUNTSFILE NPOP 4 NSITES 16\nCHROM POS one two three four\n" + "".join(
+    f"1 {site} {cells}\n"
+    for site, cells in enumerate(
+        4
+        * [
+            "5,0,3,0 0,0,4,0 6,0,0,0 8,0,0,0",
+            "0,5,0,0 0,6,0,0 0,0,0,7 0,1,0,6",
+            "4,0,0,0 4,0,0,0 4,0,0,0 4,0,0,0",
+            "0,0,4,0 0,0,4,0 0,0,4,0 0,0,4,0",
+        ]
+    )
+)
+
+
+def test_populations(data):
+    alignment, truth = data
+    counts = phylo.Counts(COUNTS)
+    tree = "((one:1,two:1):1,three:1,four:1);"
+    given = phylo.evaluate(counts, tree, "HKY+P+N4", opt="none")
+    fitted = phylo.evaluate(counts, tree, "HKY+P+N4")
+    assert fitted.log_likelihood > given.log_likelihood and "+N4" in fitted.models[0]
+    assert fitted.root_frequencies.shape == (22,)
+    with pytest.raises(phylo.PhyloError, match="needs Counts"):
+        phylo.evaluate(alignment, truth, "HKY+P")
+    with pytest.raises(phylo.PhyloError, match="counts are for"):
+        phylo.evaluate(counts, tree, "HKY")
+    with pytest.raises(phylo.PhyloError, match="COUNTSFILE"):
+        phylo.Counts("nothing")
+    with pytest.raises(OSError):
+        phylo.Counts.read("/nowhere/a.cf")
+
+
+def test_gene_trees_and_models_of_loci(data):
+    alignment, truth = data
+    characters = alignment.to_numpy()
+    loci = {
+        "left": phylo.Alignment(alignment.names, characters[:, :200]),
+        "right": phylo.Alignment(alignment.names, characters[:, 200:]),
+    }
+    shown = []
+    found = phylo.genes(loci, "JC", support=["abayes"], progress=lambda *now: shown.append(now))
+    assert [row["name"] for row in found["loci"]] == ["left", "right"] and found["skipped"] == []
+    assert all(needed == 2 for _, needed in shown)
+    lines = "JC, left = 1-200\nJC, right = 201-400\n"
+    again = phylo.genes(alignment, lines, support=["abayes"], engines=1)
+    assert [row["tree"] for row in again["loci"]] == [row["tree"] for row in found["loci"]]
+    assert phylo.species([row["tree"] for row in found["loci"]])["taxa"] == 8
+    chosen = phylo.partition_models(loci, tree=truth, free_rates_max=0, merge="greedy")
+    assert 1 <= len(chosen["subsets"]) <= 2 and chosen["score"] <= chosen["score_before"]
+    fitted = phylo.evaluate(alignment, truth, chosen["lines"])
+    assert len(fitted.models) == len(chosen["subsets"])
+    for call in (phylo.genes, phylo.partition_models):
+        with pytest.raises(phylo.PhyloError, match="dict of alignments"):
+            call(alignment)
+        with pytest.raises(phylo.PhyloError, match="no locus"):
+            call({})
+        with pytest.raises(TypeError):
+            call({"left": truth})
+    with pytest.raises(phylo.PhyloError, match="leave out"):
+        phylo.genes(loci, lines)
+    with pytest.raises(phylo.PhyloError, match="support"):
+        phylo.genes(loci, "JC", support=["fbp"])
+    with pytest.raises(phylo.PhyloError, match="rcluster"):
+        phylo.partition_models(loci, rcluster=0)
+
+
+def test_refined_bootstraps(data):
+    alignment, truth = data
+    found = phylo.support(truth, alignment=alignment, model="JC", kind="ufboot", replicates=100, bnni=True)
+    assert len(found["values"]) == 5 and found["replicates"] == 100
+    with pytest.raises(phylo.PhyloError, match="ufboot"):
+        phylo.support(truth, alignment=alignment, model="JC", kind="abayes", bnni=True)
 
 
 def test_all_pairs_of_trees():
@@ -265,6 +435,7 @@ def test_partitions_of_unlinked_lengths_and_rates(data):
         (lambda a, t: phylo.test(a, [t, t], "JC", replicates=5), phylo.PhyloError, "100 to"),
         (lambda a, t: phylo.root(t, ["nowhere"]), phylo.PhyloError, "nowhere"),
         (lambda a, t: phylo.root(t, "top"), phylo.PhyloError, "top"),
+        (lambda a, t: phylo.rootstrap(t, [t]), phylo.PhyloError, "no root"),
         (lambda a, t: phylo.consensus([]), phylo.PhyloError, "no trees"),
         (lambda a, t: phylo.consensus([t], above=0.2), phylo.PhyloError, "above"),
         (lambda a, t: phylo.species(["(a,b"]), phylo.PhyloError, "tree 1"),
@@ -303,11 +474,18 @@ def test_other_threads_run_meanwhile(data):
     assert after > before + 5
 
 
-def test_interrupt():
-    """Ctrl-C ends a search of hours at once, with KeyboardInterrupt."""
+@pytest.mark.parametrize(
+    "prepared, call",
+    [
+        ("a, t = p.simulate('JC', 3000, taxa=150, seed=1)", "p.search(a, 'GTR+G', starts=10000)"),
+        ("t = [p.simulate('JC', 1, taxa=200, seed=k)[1] for k in range(40)] * 100", "p.compare_all(t)"),
+    ],
+)
+def test_interrupt(prepared, call):
+    """Ctrl-C ends a long call at once, with KeyboardInterrupt."""
     script = (
-        "import sidecore_phylo as p; a, t = p.simulate('JC', 3000, taxa=150, seed=1)\n"
-        "try:\n  print('begin', flush=True); p.search(a, 'GTR+G', starts=10000)\n"
+        f"import sidecore_phylo as p; {prepared}\n"
+        f"try:\n  print('begin', flush=True); {call}\n"
         "except KeyboardInterrupt: print('interrupted')"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)

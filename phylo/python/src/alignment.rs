@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sidecore_phylo::io::input::{Input, InputError, Memory};
 use sidecore_phylo::msa;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Aligned sequences, at least four, with different names.
 #[pyclass(frozen, module = "sidecore_phylo")]
@@ -63,15 +63,7 @@ impl Alignment {
     fn read(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         // Reading may block: other threads of Python run meanwhile.
         py.detach(|| {
-            let read = Input::read(&path, Memory::new(None));
-            let bytes = match read {
-                Ok(input) => input.bytes,
-                // Programs in Python expect an OSError of a file.
-                Err(error @ InputError::Io { .. }) => {
-                    return Err(PyOSError::new_err(error.to_string()));
-                }
-                Err(error) => return Err(refuse(error)),
-            };
+            let bytes = input(&path)?.bytes;
             let inner = msa::Alignment::parse(&bytes).map_err(refuse_with(path.display()))?;
             Ok(Self { inner })
         })
@@ -122,6 +114,15 @@ impl Alignment {
         let (taxa, sites) = (self.inner.names().len(), self.inner.sites());
         format!("Alignment({taxa} taxa, {sites} sites)")
     }
+}
+
+/// A file's content, unpacked.
+pub(crate) fn input(path: &Path) -> PyResult<Input> {
+    Input::read(path, Memory::new(None)).map_err(|error| match error {
+        // Programs in Python expect an OSError of a file.
+        InputError::Io { .. } => PyOSError::new_err(error.to_string()),
+        error => refuse(error),
+    })
 }
 
 /// A new, writable array of one dimension, from its elements' bytes.

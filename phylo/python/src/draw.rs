@@ -1,6 +1,6 @@
 //! Pictures of trees.
 
-use crate::parts::{PhyloError, choose, refuse, refuse_with};
+use crate::parts::{PhyloError, TreeText, choose, refuse, refuse_with};
 use pyo3::prelude::*;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooting::{Method, root as rooted};
@@ -19,6 +19,16 @@ pub(crate) struct Picture {
 
 #[pymethods]
 impl Picture {
+    /// From SVG, as pickle makes it again.
+    #[new]
+    fn new(svg: String) -> Self {
+        Self { svg }
+    }
+
+    fn __getnewargs__(&self) -> (&str,) {
+        (&self.svg,)
+    }
+
     /// Writes it to a file: all of it, or, where that fails, none.
     fn save(&self, path: PathBuf) -> PyResult<()> {
         // A bare name has an empty parent, which cannot be opened.
@@ -47,7 +57,7 @@ impl Picture {
     tree, *, form="rectangular", theme="auto", root=None, cladogram=false, keep_order=false
 ))]
 pub(crate) fn draw(
-    tree: &str,
+    tree: TreeText,
     form: &str,
     theme: &str,
     root: Option<Root>,
@@ -68,7 +78,7 @@ pub(crate) fn draw(
         choose("theme", theme, &themes)?,
     );
     let method = root.map(Root::method).transpose()?;
-    let mut newick = Newick::parse(tree).map_err(refuse_with("tree"))?;
+    let mut newick = Newick::parse(&tree).map_err(refuse_with("tree"))?;
     if let Some(method) = method {
         newick = rooted(&newick, &method).map_err(refuse)?.tree;
     }

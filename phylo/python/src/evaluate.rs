@@ -2,13 +2,16 @@
 
 use crate::alignment::{Alignment, doubles};
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts::{self, PhyloError, choose, refuse};
+use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
+use crate::rooted::{self, Counts, Given};
 use pyo3::prelude::*;
-use sidecore_phylo::analysis::supports::{AlignmentSupport, Support, SupportReport};
+use sidecore_offload::Pool;
+use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Support, SupportReport};
 use sidecore_phylo::ancestors::AncestralSequences;
 use sidecore_phylo::evaluation::{self, EvaluationOptions, Fit};
-use sidecore_phylo::io::data::linkage;
+use sidecore_phylo::io::data::{linkage, rooted_model};
 use sidecore_phylo::likelihood::{Likelihood, LikelihoodError, Options};
+use sidecore_phylo::newick::Newick;
 use sidecore_phylo::placement::{self, Queries};
 use sidecore_phylo::support::Reference;
 use sidecore_phylo::topology::{self, SiteTable, TopologyError, Verdict, fitted_sites};
@@ -19,25 +22,81 @@ use sidecore_sys::width::ToUsize;
 pub(crate) struct Evaluation {
     /// The log-likelihood.
     #[pyo3(get)]
-    log_likelihood: f64,
+    pub(crate) log_likelihood: f64,
     /// The tree with the lengths used, in Newick; of unlinked lengths the first partition's.
     #[pyo3(get)]
-    tree: String,
+    pub(crate) tree: String,
     /// The same with each partition's lengths, where these are unlinked; else that tree alone.
     #[pyo3(get)]
-    trees: Vec<String>,
+    pub(crate) trees: Vec<String>,
     /// Sum of the branch lengths.
     #[pyo3(get)]
-    tree_length: f64,
+    pub(crate) tree_length: f64,
     /// Each partition's model with all values, which can be given as a model again.
     #[pyo3(get)]
-    models: Vec<String>,
-    sites: Vec<f64>,
-    rates: Option<Vec<f64>>,
+    pub(crate) models: Vec<String>,
+    pub(crate) sites: Vec<f64>,
+    pub(crate) rates: Option<Vec<f64>>,
+    pub(crate) root: Option<Vec<f64>>,
 }
+
+/// The parts of an evaluation, in the order of its fields, as pickle keeps them.
+type State = (
+    f64,
+    String,
+    Vec<String>,
+    f64,
+    Vec<String>,
+    Vec<f64>,
+    Option<Vec<f64>>,
+    Option<Vec<f64>>,
+);
 
 #[pymethods]
 impl Evaluation {
+    /// From the parts that pickle keeps.
+    #[new]
+    fn new(state: State) -> Self {
+        let (log_likelihood, tree, trees, tree_length, models, sites, rates, root) = state;
+        Self {
+            log_likelihood,
+            tree,
+            trees,
+            tree_length,
+            models,
+            sites,
+            rates,
+            root,
+        }
+    }
+
+    fn __getnewargs__(&self) -> (State,) {
+        let state = (
+            self.log_likelihood,
+            self.tree.clone(),
+            self.trees.clone(),
+            self.tree_length,
+            self.models.clone(),
+            self.sites.clone(),
+            self.rates.clone(),
+            self.root.clone(),
+        );
+        (state,)
+    }
+
+    /// The tree, for whatever takes an object with this method.
+    fn to_newick(&self) -> &str {
+        &self.tree
+    }
+
+    /// Frequencies of the root's states under a nonreversible model or one of populations: a new
+    /// array of float64; None under others.
+    #[getter]
+    fn root_frequencies<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let shares = self.root.as_ref();
+        shares.map(|shares| doubles(py, shares)).transpose()
+    }
+
     /// The log-likelihood of each column of the alignment: a new array of float64.
     #[getter]
     fn site_log_likelihoods<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -60,7 +119,8 @@ impl Evaluation {
     }
 }
 
-/// Evaluates a tree; `opt` selects the parameters to fit before: "none", "branches" or "all".
+/// Evaluates a tree; `opt` selects the parameters to fit before: "none", "branches" or "all". A
+/// nonreversible model takes a rooted tree, one of populations counts in place of an alignment.
 #[pyfunction]
 #[pyo3(signature = (
     alignment, tree, model, *, opt="all", brlen=None, epsilon=1e-3, site_rates=false, engines=None
@@ -68,8 +128,8 @@ impl Evaluation {
 #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
 pub(crate) fn evaluate(
     py: Python<'_>,
-    alignment: &Alignment,
-    tree: &str,
+    alignment: &Bound<'_, PyAny>,
+    tree: TreeText,
     model: &str,
     opt: &str,
     brlen: Option<&str>,
@@ -84,6 +144,50 @@ pub(crate) fn evaluate(
             "epsilon={epsilon}: 1e-9 to 1000"
         )));
     }
+    // A text with an equals sign is of partitions.
+    let named = match model.contains('=') {
+        true => None,
+        false => rooted_model(model).map_err(refuse_with(format!("model {model}")))?,
+    };
+    if let Some(name) = named {
+        if brlen.is_some() || site_rates {
+            return Err(PhyloError::new_err(format!(
+                "model {model}: brlen and site_rates do not go with nonreversible models"
+            )));
+        }
+        let given = Given {
+            name,
+            tree: &tree,
+            fit,
+            epsilon,
+            engines,
+        };
+        return rooted::evaluate(py, alignment, &given);
+    }
+    if alignment.is_instance_of::<Counts>() {
+        return Err(PhyloError::new_err(format!(
+            "model {model}: counts are for models of populations, such as HKY+P"
+        )));
+    }
+    let alignment = alignment.cast::<Alignment>()?.get();
+    evaluate_reversible(
+        py, alignment, &tree, model, fit, brlen, epsilon, site_rates, engines,
+    )
+}
+
+/// The same under other models.
+#[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
+fn evaluate_reversible(
+    py: Python<'_>,
+    alignment: &Alignment,
+    tree: &str,
+    model: &str,
+    fit: Fit,
+    brlen: Option<&str>,
+    epsilon: f64,
+    site_rates: bool,
+    engines: Option<usize>,
+) -> PyResult<Evaluation> {
     let brlen = parts::linked(brlen)?;
     let names = alignment.inner.names();
     // A fit replaces the given lengths: then a missing one does not matter.
@@ -125,6 +229,7 @@ pub(crate) fn evaluate(
         models: found.models,
         sites: found.sites,
         rates,
+        root: None,
     })
 }
 
@@ -136,7 +241,7 @@ pub(crate) fn evaluate(
 pub(crate) fn test_trees<'py>(
     py: Python<'py>,
     alignment: &Alignment,
-    trees: Vec<String>,
+    trees: Vec<TreeText>,
     model: &str,
     replicates: u32,
     seed: u64,
@@ -181,7 +286,7 @@ pub(crate) fn test_trees<'py>(
 pub(crate) fn ancestors<'py>(
     py: Python<'py>,
     alignment: &Alignment,
-    tree: &str,
+    tree: TreeText,
     model: &str,
     opt: &str,
     engines: Option<usize>,
@@ -189,9 +294,9 @@ pub(crate) fn ancestors<'py>(
     let fit = choose("opt", opt, &FITS)?;
     let (names, sites) = (alignment.inner.names(), alignment.inner.sites());
     if fit == Fit::Nothing {
-        parts::warn_of_lengths(py, tree)?;
+        parts::warn_of_lengths(py, &tree)?;
     }
-    let tree = parts::tree(tree, names)?;
+    let tree = parts::tree(&tree, names)?;
     let parts = parts::parts(&alignment.inner, model)?;
     parts::warn(py, &alignment.inner, &parts)?;
     let lengths = linkage(None, &parts).map_err(refuse)?;
@@ -228,23 +333,29 @@ pub(crate) fn ancestors<'py>(
 #[pyfunction]
 #[pyo3(signature = (
     tree, *, bootstraps=None, alignment=None, model=None, kind="fbp", replicates=1000, seed=1,
-    engines=None
+    engines=None, bnni=false
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
 pub(crate) fn support<'py>(
     py: Python<'py>,
-    tree: &str,
-    bootstraps: Option<Vec<String>>,
+    tree: TreeText,
+    bootstraps: Option<Vec<TreeText>>,
     alignment: Option<&Alignment>,
     model: Option<&str>,
     kind: &str,
     replicates: u32,
     seed: u64,
     engines: Option<usize>,
+    bnni: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let newick = parts::newick(tree)?;
+    let newick = parts::newick(&tree)?;
     let kinds = Support::ALL.map(|own| (own.name(), own));
     let chosen = choose("kind", kind, &kinds)?;
+    if bnni && chosen != Support::Alignment(AlignmentKind::Ufboot) {
+        return Err(PhyloError::new_err(
+            "bnni refines ultrafast bootstraps: kind=\"ufboot\"",
+        ));
+    }
     let (_, pool) = parts::pool(engines, "equi")?;
     let (labelled, count, values) = match (chosen, bootstraps, alignment, model) {
         (Support::Replicates(kind), Some(texts), None, None) => {
@@ -263,22 +374,12 @@ pub(crate) fn support<'py>(
             (reference.labelled(&tally), trees.len(), values)
         }
         (Support::Alignment(kind), None, Some(alignment), Some(model)) => {
-            let names = alignment.inner.names();
-            let parts = parts::parts(&alignment.inner, model)?;
-            parts::warn(py, &alignment.inner, &parts)?;
             let options = AlignmentSupport {
                 replicates: enough(replicates)?,
-                lengths: linkage(None, &parts).map_err(refuse)?,
+                bnni,
                 ..AlignmentSupport::new(kind, seed)
             };
-            let work = |stop: &_| {
-                let runner = Stoppable {
-                    runner: &pool,
-                    stop,
-                };
-                options.on(&newick, names, parts, runner, |_| {})
-            };
-            let labelled = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+            let labelled = supported(py, options, &newick, (alignment, model), &pool)?;
             let values = kind.values(&labelled);
             (labelled, replicates.to_usize(), values)
         }
@@ -296,28 +397,50 @@ pub(crate) fn support<'py>(
     parts::report(py, &SupportReport::new(chosen, count, values, &labelled))
 }
 
+/// The tree with supports by an alignment under a model.
+fn supported(
+    py: Python<'_>,
+    options: AlignmentSupport,
+    newick: &Newick,
+    (alignment, model): (&Alignment, &str),
+    pool: &Pool,
+) -> PyResult<Newick> {
+    let names = alignment.inner.names();
+    let parts = parts::parts(&alignment.inner, model)?;
+    parts::warn(py, &alignment.inner, &parts)?;
+    let options = AlignmentSupport {
+        lengths: linkage(None, &parts).map_err(refuse)?,
+        ..options
+    };
+    let work = |stop: &_| {
+        let runner = Stoppable { runner: pool, stop };
+        options.on(newick, names, parts, runner, |_| {})
+    };
+    interruptible(py, work, || Ok(()))?.map_err(refuse)
+}
+
 /// Places the sequences of an alignment that a tree lacks on it: jplace, as a dict.
 #[pyfunction]
 #[pyo3(signature = (alignment, tree, model, *, opt="all", keep=7, engines=None))]
 pub(crate) fn place<'py>(
     py: Python<'py>,
     alignment: &Alignment,
-    tree: &str,
+    tree: TreeText,
     model: &str,
     opt: &str,
     keep: usize,
     engines: Option<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let fit = choose("opt", opt, &FITS)?;
-    let newick = parts::newick(tree)?;
+    let newick = parts::newick(&tree)?;
     if fit == Fit::Nothing {
-        parts::warn_of_lengths(py, tree)?;
+        parts::warn_of_lengths(py, &tree)?;
     }
     let queries = Queries::new(&alignment.inner, &newick).map_err(refuse)?;
     let reference = Alignment {
         inner: queries.reference.clone(),
     };
-    let tree = parts::tree(tree, reference.inner.names())?;
+    let tree = parts::tree(&tree, reference.inner.names())?;
     let parts = parts::parts(&reference.inner, model)?;
     parts::warn(py, &reference.inner, &parts)?;
     let lengths = linkage(None, &parts).map_err(refuse)?;
@@ -342,7 +465,7 @@ pub(crate) fn place<'py>(
 }
 
 /// Replicates within the bounds of the command line's.
-fn enough(replicates: u32) -> PyResult<u32> {
+pub(crate) fn enough(replicates: u32) -> PyResult<u32> {
     match (100..=1_000_000).contains(&replicates) {
         true => Ok(replicates),
         false => Err(PhyloError::new_err(format!(

@@ -1,9 +1,10 @@
 //! The Python module `sidecore_phylo`: alignments, likelihoods and searches for notebooks.
 //!
 //! - [`alignment`]: alignments from files, text and NumPy arrays.
-//! - [`evaluate`]: the likelihood of a tree, and what is made of it; [`search`]: searches and
-//!   bootstraps; [`tools`]: simulated alignments, and what is done with trees alone; [`models`]:
-//!   choice of a model; [`draw`]: pictures.
+//! - [`evaluate`]: the likelihood of a tree, and what is made of it; [`rooted`]: that under
+//!   nonreversible models and of populations, and roots; [`search`]: searches and bootstraps, gene
+//!   trees; [`tools`]: simulated alignments, and what is done with trees alone; [`models`]: choice
+//!   of models; [`draw`]: pictures.
 //! - [`interrupt`]: long calls without the interpreter's lock, which Ctrl-C ends.
 //!
 //! Must stay true: what these functions find is what `sidecore phylo` finds with the same options
@@ -18,6 +19,7 @@ mod evaluate;
 mod interrupt;
 mod models;
 mod parts;
+mod rooted;
 mod search;
 mod tools;
 
@@ -30,6 +32,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("PhyloError", module.py().get_type::<parts::PhyloError>())?;
     module.add_class::<alignment::Alignment>()?;
+    module.add_class::<rooted::Counts>()?;
     module.add_class::<evaluate::Evaluation>()?;
     module.add_class::<search::SearchResult>()?;
     module.add_function(wrap_pyfunction!(evaluate::evaluate, module)?)?;
@@ -37,11 +40,14 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<models::ModelFit>()?;
     module.add_class::<draw::Picture>()?;
     module.add_function(wrap_pyfunction!(models::models, module)?)?;
+    module.add_function(wrap_pyfunction!(models::partition_models, module)?)?;
+    module.add_function(wrap_pyfunction!(search::genes, module)?)?;
     module.add_function(wrap_pyfunction!(draw::draw, module)?)?;
     module.add_function(wrap_pyfunction!(tools::simulate, module)?)?;
     module.add_function(wrap_pyfunction!(tools::compare, module)?)?;
     module.add_function(wrap_pyfunction!(tools::compare_all, module)?)?;
-    module.add_function(wrap_pyfunction!(tools::root, module)?)?;
+    module.add_function(wrap_pyfunction!(rooted::root, module)?)?;
+    module.add_function(wrap_pyfunction!(rooted::rootstrap, module)?)?;
     module.add_function(wrap_pyfunction!(tools::consensus, module)?)?;
     module.add_function(wrap_pyfunction!(tools::species, module)?)?;
     module.add_function(wrap_pyfunction!(tools::concordance, module)?)?;

@@ -1,15 +1,18 @@
-//! Choice of a model.
+//! Choice of a model, and of models for partitions.
 
 use crate::alignment::Alignment;
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts::{self, PhyloError, choose, refuse};
+use crate::parts::{self, PhyloError, TreeText, choose, refuse};
 use pyo3::prelude::*;
+use sidecore_phylo::io::data::parts_to_model;
 use sidecore_phylo::msa::{Alphabet, GeneticCode, Patterns};
 use sidecore_phylo::parsimony::parsimony_tree;
 use sidecore_phylo::random::Random;
+use sidecore_phylo::selection::partitions::{Merge, Relaxed, Scheme, select_partitions};
 use sidecore_phylo::selection::{
     Criterion, Fit, Options, Selection, SelectionError, likely_alphabet, select,
 };
+use sidecore_phylo::tree::Tree;
 
 /// A model that was fitted, and its scores: the least is the best.
 #[pyclass(frozen, module = "sidecore_phylo")]
@@ -33,6 +36,37 @@ pub(crate) struct ModelFit {
 
 #[pymethods]
 impl ModelFit {
+    /// From the parts that pickle keeps.
+    #[new]
+    fn new(
+        name: String,
+        log_likelihood: f64,
+        parameters: usize,
+        bic: f64,
+        aicc: Option<f64>,
+        aic: f64,
+    ) -> Self {
+        Self {
+            name,
+            log_likelihood,
+            parameters,
+            bic,
+            aicc,
+            aic,
+        }
+    }
+
+    fn __getnewargs__(&self) -> (&str, f64, usize, f64, Option<f64>, f64) {
+        (
+            &self.name,
+            self.log_likelihood,
+            self.parameters,
+            self.bic,
+            self.aicc,
+            self.aic,
+        )
+    }
+
     fn __repr__(&self) -> String {
         format!("ModelFit(name={:?}, bic={})", self.name, self.bic)
     }
@@ -66,7 +100,7 @@ pub(crate) fn models(
     criterion: &str,
     free_rates_max: usize,
     classes_max: usize,
-    tree: Option<&str>,
+    tree: Option<TreeText>,
     seed: u64,
     engines: Option<usize>,
     code: u8,
@@ -83,12 +117,96 @@ pub(crate) fn models(
         ("multistate", Alphabet::Multistate(states)),
         ("codon", Alphabet::Codon(code)),
     ];
+    let alphabet = choose("data", data, &alphabets)?;
+    let options = options(criterion, free_rates_max, classes_max)?;
+    let patterns = Patterns::new(&alignment.inner, alphabet).map_err(refuse)?;
+    parts::warn_of(py, &alignment.inner, std::iter::once(&patterns))?;
+    let tree = tree_to_fit_on(tree, alignment.inner.names(), &[&patterns], seed)?;
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let work = |stop: &_| -> Result<Selection, SelectionError> {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        select(&tree, &patterns, &options, runner, |_| {})
+    };
+    let selection = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    Ok(selection.fits.iter().map(ModelFit::from).collect())
+}
+
+/// Chooses a model for each partition, or for the sets of them that score best. `loci` is an
+/// alignment, of which `lines` name the partitions, or a dict of alignments by their loci's names.
+/// A dict; its `lines` are a model.
+#[pyfunction]
+#[pyo3(signature = (
+    loci, lines=None, *, merge="none", rcluster=10.0, rcluster_max=None, criterion="bic",
+    free_rates_max=8, classes_max=0, tree=None, seed=1, engines=None
+))]
+#[expect(clippy::too_many_arguments, reason = "keywords, in Python")]
+pub(crate) fn partition_models<'py>(
+    py: Python<'py>,
+    loci: &Bound<'py, PyAny>,
+    lines: Option<&str>,
+    merge: &str,
+    rcluster: f64,
+    rcluster_max: Option<usize>,
+    criterion: &str,
+    free_rates_max: usize,
+    classes_max: usize,
+    tree: Option<TreeText>,
+    seed: u64,
+    engines: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if !(rcluster > 0.0 && rcluster <= 100.0) {
+        return Err(PhyloError::new_err(format!(
+            "rcluster={rcluster}: a percentage above 0, up to 100"
+        )));
+    }
+    let relaxed = |is_fast| {
+        Merge::Relaxed(Relaxed {
+            percent: rcluster,
+            pairs_max: rcluster_max,
+            is_fast,
+        })
+    };
+    let merges = [
+        ("none", Merge::None),
+        ("greedy", Merge::Greedy),
+        ("rcluster", relaxed(false)),
+        ("rclusterf", relaxed(true)),
+    ];
+    let merge = choose("merge", merge, &merges)?;
+    let options = options(criterion, free_rates_max, classes_max)?;
+    let (alignment, text) = parts::loci(loci, lines, "auto")?;
+    let named = parts_to_model(&alignment, &text, "the partitions").map_err(refuse)?;
+    let (named, patterns) = named;
+    if named.is_empty() {
+        return Err(PhyloError::new_err("the partitions: there is none"));
+    }
+    parts::warn_of(py, &alignment, &patterns)?;
+    let patterns: Vec<&Patterns> = patterns.iter().collect();
+    let tree = tree_to_fit_on(tree, alignment.names(), &patterns, seed)?;
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let work = |stop: &_| -> Result<Scheme, SelectionError> {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        select_partitions(&tree, &alignment, &named, merge, &options, runner, |_| {})
+    };
+    let scheme = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    let dict = parts::report(py, &scheme.summary(&named, options.criterion))?;
+    dict.set_item("lines", scheme.to_lines(&named))?;
+    Ok(dict)
+}
+
+/// Options of a choice.
+fn options(criterion: &str, free_rates_max: usize, classes_max: usize) -> PyResult<Options> {
     let criteria = [
         ("bic", Criterion::Bic),
         ("aicc", Criterion::Aicc),
         ("aic", Criterion::Aic),
     ];
-    let alphabet = choose("data", data, &alphabets)?;
     let criterion = choose("criterion", criterion, &criteria)?;
     if free_rates_max > FREE_RATES_MAX {
         return Err(PhyloError::new_err(format!(
@@ -100,27 +218,24 @@ pub(crate) fn models(
             "classes_max={classes_max}: {CLASSES_MAX} at most"
         )));
     }
-    let options = Options {
+    Ok(Options {
         criterion,
         free_rates_max,
         classes_max,
-    };
-    let patterns = Patterns::new(&alignment.inner, alphabet).map_err(refuse)?;
-    parts::warn_of(py, &alignment.inner, std::iter::once(&patterns))?;
-    let tree = match tree {
-        Some(text) => parts::tree(text, alignment.inner.names())?,
-        None => parsimony_tree(&[&patterns], None, &mut Random::new(seed)),
-    };
-    let (_, pool) = parts::pool(engines, "equi")?;
-    let work = |stop: &_| -> Result<Selection, SelectionError> {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
-        select(&tree, &patterns, &options, runner, |_| {})
-    };
-    let selection = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
-    Ok(selection.fits.iter().map(ModelFit::from).collect())
+    })
+}
+
+/// The given tree, or one by parsimony.
+fn tree_to_fit_on(
+    tree: Option<TreeText>,
+    names: &[String],
+    patterns: &[&Patterns],
+    seed: u64,
+) -> PyResult<Tree> {
+    match tree {
+        Some(text) => parts::tree(&text, names),
+        None => Ok(parsimony_tree(patterns, None, &mut Random::new(seed))),
+    }
 }
 
 /// As `sidecore phylo models` has it.

@@ -1,8 +1,9 @@
 //! Parts that calls have in common: models, partitions, trees, engines, exceptions.
 
 use pyo3::create_exception;
-use pyo3::exceptions::{PyUserWarning, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use serde::Serialize;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::io::data::{Partitions, is_doubtful, model_name};
@@ -13,9 +14,72 @@ use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::tree::Tree;
 use sidecore_sys::cpu;
 use sidecore_sys::text::printable;
+use std::borrow::Cow;
 use std::error::Error;
 use std::ffi::CString;
 use std::fmt::Display;
+
+/// A tree that a call is given: Newick, or an object of this or another library that has it.
+#[derive(Debug)]
+pub(crate) struct TreeText(String);
+
+impl std::ops::Deref for TreeText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for TreeText {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(text) = given.extract::<String>() {
+            return Ok(Self(text));
+        }
+        let text: String = text_of(&given)?.extract()?;
+        // Other objects print something, too.
+        match text.trim_start().starts_with(['(', '[']) {
+            true => Ok(Self(text)),
+            false => Err(PyTypeError::new_err(format!(
+                "a tree is Newick text, or an object with to_newick(), as_string(\"newick\") or \
+                 write(), not {}",
+                given.get_type().name()?
+            ))),
+        }
+    }
+}
+
+/// The Newick of an object, in the way of its library.
+fn text_of<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = given.py();
+    let options = PyDict::new(py);
+    if given.hasattr("to_newick")? {
+        return given.call_method0("to_newick");
+    }
+    // DendroPy.
+    if given.hasattr("as_string")? {
+        options.set_item("schema", "newick")?;
+        return given.call_method("as_string", (), Some(&options));
+    }
+    // Biopython, whose own default rounds lengths.
+    if given.hasattr("get_terminals")? {
+        options.set_item("format_branch_length", "%.17g")?;
+        let writer = py.import("Bio.Phylo.NewickIO")?.getattr("Writer")?;
+        let writer = writer.call1((vec![given.clone()],))?;
+        let lines = writer.call_method("to_strings", (), Some(&options))?;
+        return lines.call_method0("__next__");
+    }
+    // ETE.
+    if given.hasattr("write")?
+        && let Ok(text) = given.call_method0("write")
+    {
+        return Ok(text);
+    }
+    // TreeSwift, scikit-bio.
+    Ok(given.str()?.into_any())
+}
 
 /// An alignment under one model, or cut into the partitions that `model`'s lines name.
 pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOptions>> {
@@ -29,6 +93,38 @@ pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOpti
         }
     };
     Ok(found.parts)
+}
+
+/// The alignment of several loci, and the lines that name its parts. `given` is an alignment, of
+/// which `lines` names the parts, or a dict of alignments by their loci's names, all of `model`.
+pub(crate) fn loci<'a>(
+    given: &'a Bound<'_, PyAny>,
+    lines: Option<&str>,
+    model: &str,
+) -> PyResult<(Cow<'a, Alignment>, String)> {
+    if let Ok(dict) = given.cast::<PyDict>() {
+        if lines.is_some() {
+            return Err(PhyloError::new_err(
+                "a dict of alignments names its loci: leave out the lines of partitions",
+            ));
+        }
+        let mut all = Vec::new();
+        for (name, own) in dict {
+            let own = own.cast::<crate::alignment::Alignment>()?;
+            all.push((name.extract::<String>()?, own.get().inner.clone()));
+        }
+        if all.is_empty() {
+            return Err(PhyloError::new_err("the dict has no locus"));
+        }
+        let joined = Alignment::concatenated(all).map_err(refuse)?;
+        let text = joined.lines_of_loci(model);
+        return Ok((Cow::Owned(joined), text));
+    }
+    let alignment = &given.cast::<crate::alignment::Alignment>()?.get().inner;
+    let lines = lines.ok_or_else(|| {
+        PhyloError::new_err("give the lines of partitions, or a dict of alignments")
+    })?;
+    Ok((Cow::Borrowed(alignment), lines.to_owned()))
 }
 
 /// Warns, as Python does, of what is odd about an alignment under these partitions: what the
@@ -63,7 +159,8 @@ pub(crate) fn warn_of_lengths(py: Python<'_>, tree: &str) -> PyResult<()> {
     }
 }
 
-fn say(py: Python<'_>, text: &str) -> PyResult<()> {
+/// Warns, as Python does.
+pub(crate) fn say(py: Python<'_>, text: &str) -> PyResult<()> {
     // A name in the alignment may have any character, and C's strings end at this one.
     let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
     let category = py.get_type::<PyUserWarning>();
@@ -77,7 +174,7 @@ pub(crate) fn tree(text: &str, names: &[String]) -> PyResult<Tree> {
 }
 
 /// Trees in Newick of any shape.
-pub(crate) fn newicks(texts: &[String]) -> PyResult<Vec<Newick>> {
+pub(crate) fn newicks(texts: &[TreeText]) -> PyResult<Vec<Newick>> {
     let numbered = texts.iter().enumerate();
     let parsed = numbered
         .map(|(at, text)| Newick::parse(text).map_err(refuse_with(format!("tree {}", at + 1))));

@@ -1,29 +1,47 @@
-//! Searches and bootstraps.
+//! Searches and bootstraps, gene trees.
 
 use crate::alignment::{Alignment, doubles};
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts::{self, PhyloError, refuse};
+use crate::parts::{self, PhyloError, TreeText, choose, refuse};
 use pyo3::prelude::*;
+use sidecore_offload::Pool;
 use sidecore_phylo::analysis::AnalysisError;
 use sidecore_phylo::analysis::coordinator::{Change, Coordinator, Keeper};
+use sidecore_phylo::analysis::genes::{GeneRow, Options as GeneOptions};
 use sidecore_phylo::analysis::job::Starts;
-use sidecore_phylo::analysis::plan::{Bootstraps, Kind, Ledger, Outcome};
+use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Outcome};
 use sidecore_phylo::analysis::setup::{Request, Setup};
-use sidecore_phylo::analysis::supports::bootstrap_support;
-use sidecore_phylo::io::data::linkage;
+use sidecore_phylo::analysis::supports::{AlignmentKind, Support, bootstrap_support};
+use sidecore_phylo::analysis::workers::Job;
+use sidecore_phylo::io::data::{Reader, linkage};
+use sidecore_phylo::io::input::Memory;
 use sidecore_phylo::io::ranks::farm::{Crew, Lead};
 use sidecore_phylo::io::run::alone;
-use sidecore_phylo::newick::Newick;
+use sidecore_phylo::runner::Serial;
 use sidecore_phylo::search::Constraint;
 use sidecore_phylo::support;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+/// The part of an outcome that results show: tree, start tree, log-likelihood, models.
+type Shown = (String, String, f64, Vec<String>);
+
+fn shown(outcome: &Outcome) -> Shown {
+    let Outcome {
+        tree,
+        start,
+        lnl,
+        models,
+        ..
+    } = outcome.clone();
+    (tree, start, lnl, models)
+}
+
 /// The trees of a run.
 #[pyclass(frozen, module = "sidecore_phylo")]
 pub(crate) struct SearchResult {
-    searches: Vec<Outcome>,
-    replicates: Vec<Outcome>,
+    searches: Vec<Shown>,
+    replicates: Vec<Shown>,
     best: Option<usize>,
     /// The best tree with the bootstraps' support in per cent; None without bootstraps.
     #[pyo3(get)]
@@ -33,56 +51,101 @@ pub(crate) struct SearchResult {
     converged: Option<bool>,
 }
 
+/// The parts of a result, in the order of its fields, as pickle keeps them.
+type State = (
+    Vec<Shown>,
+    Vec<Shown>,
+    Option<usize>,
+    Option<String>,
+    Option<bool>,
+);
+
 #[pymethods]
 impl SearchResult {
+    /// From the parts that pickle keeps.
+    #[new]
+    fn new(state: State) -> PyResult<Self> {
+        let (searches, replicates, best, support, converged) = state;
+        if best.is_some_and(|best| best >= searches.len()) {
+            return Err(PhyloError::new_err(
+                "the best search is none of the searches",
+            ));
+        }
+        Ok(Self {
+            searches,
+            replicates,
+            best,
+            support,
+            converged,
+        })
+    }
+
+    fn __getnewargs__(&self) -> (State,) {
+        let state = (
+            self.searches.clone(),
+            self.replicates.clone(),
+            self.best,
+            self.support.clone(),
+            self.converged,
+        );
+        (state,)
+    }
+
+    /// The best tree, with support where there is some, for whatever takes an object with this
+    /// method.
+    fn to_newick(&self) -> PyResult<&str> {
+        let tree = self.support.as_deref().or_else(|| self.tree());
+        tree.ok_or_else(|| PhyloError::new_err("the run made no search: it has no best tree"))
+    }
+
     /// The best search's tree, in Newick; None without searches.
     #[getter]
     fn tree(&self) -> Option<&str> {
-        self.best().map(|best| best.tree.as_str())
+        self.best().map(|best| best.0.as_str())
     }
 
     /// Its log-likelihood.
     #[getter]
     fn log_likelihood(&self) -> Option<f64> {
-        self.best().map(|best| best.lnl)
+        self.best().map(|best| best.2)
     }
 
     /// Its models, one a partition, with all values.
     #[getter]
     fn models(&self) -> Option<Vec<String>> {
-        self.best().map(|best| best.models.clone())
+        self.best().map(|best| best.3.clone())
     }
 
     /// Every search's tree.
     #[getter]
     fn trees(&self) -> Vec<&str> {
-        self.searches.iter().map(|one| one.tree.as_str()).collect()
+        self.searches.iter().map(|one| one.0.as_str()).collect()
     }
 
     /// Every search's log-likelihood: a new array of float64.
     #[getter]
     fn log_likelihoods<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let all: Vec<f64> = self.searches.iter().map(|one| one.lnl).collect();
+        let all: Vec<f64> = self.searches.iter().map(|one| one.2).collect();
         doubles(py, &all)
     }
 
     /// The tree that each search began with.
     #[getter]
     fn start_trees(&self) -> Vec<&str> {
-        self.searches.iter().map(|one| one.start.as_str()).collect()
+        self.searches.iter().map(|one| one.1.as_str()).collect()
     }
 
     /// Every bootstrap's tree.
     #[getter]
     fn bootstraps(&self) -> Vec<&str> {
         let all = self.replicates.iter();
-        all.map(|one| one.tree.as_str()).collect()
+        all.map(|one| one.0.as_str()).collect()
     }
 
     fn __repr__(&self) -> String {
         let lnl = self
             .best()
-            .map_or("None".to_owned(), |one| one.lnl.to_string());
+            .map_or("None".to_owned(), |one| one.2.to_string());
         format!(
             "SearchResult(log_likelihood={lnl}, {} searches, {} bootstraps)",
             self.searches.len(),
@@ -92,7 +155,7 @@ impl SearchResult {
 }
 
 impl SearchResult {
-    fn best(&self) -> Option<&Outcome> {
+    fn best(&self) -> Option<&Shown> {
         self.best.map(|best| &self.searches[best])
     }
 }
@@ -108,7 +171,7 @@ pub(crate) enum Amount {
 #[derive(FromPyObject)]
 pub(crate) enum StartTrees {
     Named(String),
-    Given(Vec<String>),
+    Given(Vec<TreeText>),
 }
 
 /// Counts finished pieces.
@@ -145,7 +208,7 @@ pub(crate) fn search(
     brlen: Option<&str>,
     seed: u64,
     start_trees: StartTrees,
-    constraint: Option<&str>,
+    constraint: Option<TreeText>,
     engines: Option<usize>,
     policy: &str,
     progress: Option<Bound<'_, PyAny>>,
@@ -171,7 +234,7 @@ pub(crate) fn search(
         )));
     }
     let constraint = constraint.map(|text| {
-        let newick = Newick::parse(text).map_err(refuse)?;
+        let newick = parts::newick(&text)?;
         Constraint::from_newick(&newick, names).map_err(refuse)
     });
     let parts = parts::parts(&alignment.inner, model)?;
@@ -189,42 +252,151 @@ pub(crate) fn search(
     };
     let setup = Setup::new(&alignment.inner, parts, request).map_err(refuse)?;
     let (cpus, pool) = parts::pool(engines, policy)?;
-    // Python may be called only from this thread: the other one counts, and `tick` reports.
     let counts = [AtomicU32::new(0), AtomicU32::new(0)];
     let work = |stop: &AtomicBool| {
         let job = setup.searches(Stoppable {
             runner: &pool,
             stop,
         });
-        let mut coordinator = Coordinator::new(Ledger::new(setup.goal));
-        let crew = Crew {
-            pool: &pool,
-            cpus: &cpus,
-            job: &job,
-            save_every: NEVER,
-        };
-        let lead = Lead {
-            coordinator: &mut coordinator,
-            keeper: &mut Counter(counts.each_ref()),
-            runner: &pool,
-            stop,
-            seed,
-        };
-        // No files and no other processes: the caller keeps the result.
-        alone(crew, lead)?;
-        found(coordinator.ledger, &pool)
+        found(
+            run(
+                &job,
+                setup.goal,
+                (&pool, cpus.as_slice()),
+                &counts,
+                stop,
+                seed,
+            )?,
+            &pool,
+        )
     };
+    interruptible(py, work, reporter(progress.as_ref(), &counts))?.map_err(refuse)
+}
+
+/// Does all pieces of a job, without files and without other processes.
+fn run(
+    job: &dyn Job,
+    goal: Goal,
+    (pool, cpus): (&Pool, &[usize]),
+    counts: &[AtomicU32; 2],
+    stop: &AtomicBool,
+    seed: u64,
+) -> Result<Ledger, AnalysisError> {
+    let mut coordinator = Coordinator::new(Ledger::new(goal));
+    let crew = Crew {
+        pool,
+        cpus,
+        job,
+        save_every: NEVER,
+    };
+    let lead = Lead {
+        coordinator: &mut coordinator,
+        keeper: &mut Counter(counts.each_ref()),
+        runner: pool,
+        stop,
+        seed,
+    };
+    // The caller keeps the result.
+    alone(crew, lead)?;
+    Ok(coordinator.ledger)
+}
+
+/// Calls `progress` with the numbers of results whenever they have changed. Python may be called
+/// only from the thread of the call: the other one counts.
+fn reporter(
+    progress: Option<&Bound<'_, PyAny>>,
+    counts: &[AtomicU32; 2],
+) -> impl FnMut() -> PyResult<()> {
     // Called a few times a second; only what has changed is worth the interpreter's time.
     let mut shown = [0; 2];
-    let tick = || {
+    move || {
         let now = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        if let Some(progress) = progress.as_ref().filter(|_| shown != now) {
+        if let Some(progress) = progress.filter(|_| shown != now) {
             shown = now;
             progress.call1((now[0], now[1]))?;
         }
         Ok(())
+    }
+}
+
+/// Gene trees: a model, searches and supports for each locus. `loci` is a dict of alignments by
+/// their names, or an alignment whose parts the lines `model` name. A dict.
+#[pyfunction]
+#[pyo3(signature = (
+    loci, model="auto", *, starts=1, bootstraps=0, support=None, seed=1, engines=None,
+    policy="equi", progress=None
+))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
+pub(crate) fn genes<'py>(
+    py: Python<'py>,
+    loci: &Bound<'py, PyAny>,
+    model: &str,
+    starts: u32,
+    bootstraps: u32,
+    support: Option<Vec<String>>,
+    seed: u64,
+    engines: Option<usize>,
+    policy: &str,
+    progress: Option<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if !(1..=1_000).contains(&starts) || bootstraps > 10_000 {
+        return Err(PhyloError::new_err(
+            "starts must be from 1 to 1000, bootstraps at most 10000",
+        ));
+    }
+    let options = GeneOptions {
+        starts,
+        bootstraps,
+        supports: supports(&support.unwrap_or_default())?,
+        seed,
     };
-    interruptible(py, work, tick)?.map_err(refuse)
+    // No model's name has an equals sign; every line of partitions has one.
+    let lines = Some(model).filter(|text| text.contains('='));
+    let (alignment, text) = parts::loci(loci, lines, model)?;
+    let reader = Reader {
+        memory: Memory::new(None),
+        warn: |_| {},
+    };
+    let loci = reader.loci_of(&alignment, text, ["the loci", "the model"]);
+    let loci = loci.map_err(refuse)?;
+    for name in &loci.skipped {
+        parts::say(py, &format!("{name} has fewer than 3 taxa: left out"))?;
+    }
+    let (cpus, pool) = parts::pool(engines, policy)?;
+    let counts = [AtomicU32::new(0), AtomicU32::new(0)];
+    let goal = loci.job(options.clone(), Serial).goal();
+    let work = |stop: &AtomicBool| -> Result<Vec<GeneRow>, AnalysisError> {
+        let job = loci.job(
+            options,
+            Stoppable {
+                runner: &pool,
+                stop,
+            },
+        );
+        let ledger = run(&job, goal, (&pool, cpus.as_slice()), &counts, stop, seed)?;
+        Ok(GeneRow::all(&job, &ledger))
+    };
+    let rows = interruptible(py, work, reporter(progress.as_ref(), &counts))?;
+    let (loci, skipped) = (rows.map_err(refuse)?, &loci.skipped);
+    parts::report(py, &Genes { loci, skipped })
+}
+
+/// Gene trees and the names of loci without one.
+#[derive(serde::Serialize)]
+struct Genes<'g> {
+    loci: Vec<GeneRow>,
+    skipped: &'g [String],
+}
+
+/// Kinds of support by a locus' alignment, by name.
+fn supports(names: &[String]) -> PyResult<Vec<AlignmentKind>> {
+    let kinds = Support::ALL.into_iter().filter_map(|own| match own {
+        Support::Alignment(kind) => Some((own.name(), kind)),
+        Support::Replicates(_) => None,
+    });
+    let kinds: Vec<(&str, AlignmentKind)> = kinds.collect();
+    let chosen = names.iter().map(|name| choose("support", name, &kinds));
+    chosen.collect()
 }
 
 fn starts_of(given: StartTrees, names: &[String]) -> PyResult<Starts> {
@@ -242,15 +414,16 @@ fn starts_of(given: StartTrees, names: &[String]) -> PyResult<Starts> {
 }
 
 /// Outcome of a run.
-fn found(ledger: Ledger, pool: &sidecore_offload::Pool) -> Result<SearchResult, AnalysisError> {
+fn found(ledger: Ledger, pool: &Pool) -> Result<SearchResult, AnalysisError> {
     let of = |kind| ledger.outcomes_of(kind).cloned().collect::<Vec<_>>();
     let (searches, replicates) = (of(Kind::Search), of(Kind::Bootstrap));
+    let all = |outcomes: &[Outcome]| -> Vec<Shown> { outcomes.iter().map(shown).collect() };
     let best = ledger.best().map(|best| best.index);
     let support = bootstrap_support(&ledger, support::Kind::Fbp, pool)?;
     Ok(SearchResult {
         best: searches.iter().position(|one| Some(one.index) == best),
-        searches,
-        replicates,
+        searches: all(&searches),
+        replicates: all(&replicates),
         support: support.map(|tree| tree.to_string()),
         converged: ledger.verdicts().last().map(|verdict| verdict.converged),
     })

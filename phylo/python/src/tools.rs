@@ -1,10 +1,9 @@
-//! Simulated alignments, and what is done with trees alone: distances, roots, consensus, species,
+//! Simulated alignments, and what is done with trees alone: distances, consensus, species,
 //! concordance, dates.
 
 use crate::alignment::Alignment;
-use crate::draw::Root;
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts::{self, PhyloError, choose, refuse, refuse_with};
+use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sidecore_phylo::analysis::AnalysisError;
@@ -18,10 +17,10 @@ use sidecore_phylo::model::Model;
 use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::quartets::GeneTrees;
-use sidecore_phylo::rooting::root as rooted;
 use sidecore_phylo::species::{score_tree, species_tree};
 use sidecore_phylo::{compare as trees, simulate as evolve};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Evolves an alignment along `tree`, or along a random tree of `taxa` taxa; returns it and the
 /// tree. The model must have all its values.
@@ -32,7 +31,7 @@ pub(crate) fn simulate(
     model: &str,
     sites: usize,
     taxa: Option<usize>,
-    tree: Option<&str>,
+    tree: Option<TreeText>,
     seed: u64,
     branch_mean: f64,
 ) -> PyResult<(Alignment, String)> {
@@ -44,10 +43,10 @@ pub(crate) fn simulate(
     let name = model_name(model).map_err(refuse_with(format!("model {model}")))?;
     let (tree, names) = match (tree, taxa) {
         (Some(text), None) => {
-            let newick = Newick::parse(text).map_err(refuse_with("tree"))?;
+            let newick = Newick::parse(&text).map_err(refuse_with("tree"))?;
             let names = newick.tip_labels();
-            parts::warn_of_lengths(py, text)?;
-            let tree = parts::tree(text, &names)?;
+            parts::warn_of_lengths(py, &text)?;
+            let tree = parts::tree(&text, &names)?;
             check_lengths(&tree).map_err(refuse_with("tree"))?;
             (tree, names)
         }
@@ -72,9 +71,13 @@ pub(crate) fn simulate(
 /// Distances of two trees with the same taxa: Robinson-Foulds, the same relative to its most, and
 /// branch scores.
 #[pyfunction]
-pub(crate) fn compare<'py>(py: Python<'py>, a: &str, b: &str) -> PyResult<Bound<'py, PyDict>> {
-    let parsed = |text| Newick::parse(text).map_err(refuse_with("tree"));
-    let found = trees::compare(&parsed(a)?, &parsed(b)?).map_err(refuse)?;
+pub(crate) fn compare<'py>(
+    py: Python<'py>,
+    a: TreeText,
+    b: TreeText,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (a, b) = (parts::newick(&a)?, parts::newick(&b)?);
+    let found = trees::compare(&a, &b).map_err(refuse)?;
     let distances = PyDict::new(py);
     distances.set_item("rf", found.rf)?;
     distances.set_item("rf_relative", found.rf_relative)?;
@@ -84,18 +87,14 @@ pub(crate) fn compare<'py>(py: Python<'py>, a: &str, b: &str) -> PyResult<Bound<
 
 /// The Robinson-Foulds distances of all pairs of trees with the same taxa, and their means. A dict.
 #[pyfunction]
-pub(crate) fn compare_all(py: Python<'_>, trees: Vec<String>) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn compare_all(py: Python<'_>, trees: Vec<TreeText>) -> PyResult<Bound<'_, PyAny>> {
     let all = parts::newicks(&trees)?;
-    let found = py.detach(|| trees::compare_all(&all, u64::MAX));
+    let work = |stop: &AtomicBool| {
+        // Relaxed: a flag alone.
+        trees::compare_until(&all, u64::MAX, || stop.load(Ordering::Relaxed))
+    };
+    let found = interruptible(py, work, || Ok(()))?;
     parts::report(py, &found.map_err(refuse)?)
-}
-
-/// Roots a tree: `by` is "midpoint", "mad" or the tips of an outgroup. A dict.
-#[pyfunction]
-pub(crate) fn root<'py>(py: Python<'py>, tree: &str, by: Root) -> PyResult<Bound<'py, PyAny>> {
-    let (newick, method) = (parts::newick(tree)?, by.method()?);
-    let found = py.detach(|| rooted(&newick, &method)).map_err(refuse)?;
-    parts::report(py, &found)
 }
 
 /// The consensus of trees, as a dict; the first `skip` of them are left out.
@@ -103,7 +102,7 @@ pub(crate) fn root<'py>(py: Python<'py>, tree: &str, by: Root) -> PyResult<Bound
 #[pyo3(signature = (trees, *, rule="majority", above=None, skip=0))]
 pub(crate) fn consensus<'py>(
     py: Python<'py>,
-    trees: Vec<String>,
+    trees: Vec<TreeText>,
     rule: &str,
     above: Option<f64>,
     skip: usize,
@@ -134,12 +133,12 @@ pub(crate) fn consensus<'py>(
 #[pyo3(signature = (genes, *, contract=None, score=None, engines=None))]
 pub(crate) fn species<'py>(
     py: Python<'py>,
-    genes: Vec<String>,
+    genes: Vec<TreeText>,
     contract: Option<f64>,
-    score: Option<&str>,
+    score: Option<TreeText>,
     engines: Option<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let tree = score.map(parts::newick).transpose()?;
+    let tree = score.map(|text| parts::newick(&text)).transpose()?;
     let labels = tree.as_ref().map(Newick::tip_labels);
     let genes = gene_trees(labels.unwrap_or_default(), &genes, contract)?;
     let (_, pool) = parts::pool(engines, "equi")?;
@@ -166,8 +165,8 @@ pub(crate) fn species<'py>(
 #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
 pub(crate) fn concordance<'py>(
     py: Python<'py>,
-    tree: &str,
-    genes: Option<Vec<String>>,
+    tree: TreeText,
+    genes: Option<Vec<TreeText>>,
     alignment: Option<&Alignment>,
     model: Option<&str>,
     likelihood: bool,
@@ -175,7 +174,7 @@ pub(crate) fn concordance<'py>(
     seed: u64,
     engines: Option<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let newick = parts::newick(tree)?;
+    let newick = parts::newick(&tree)?;
     let mut found = Concordance::new(&newick);
     let (_, pool) = parts::pool(engines, "equi")?;
     if let Some(texts) = &genes {
@@ -193,7 +192,7 @@ pub(crate) fn concordance<'py>(
         (None, None) if genes.is_some() => {}
         (Some(alignment), Some(model)) => {
             let names = alignment.inner.names();
-            let own = parts::tree(tree, names)?;
+            let own = parts::tree(&tree, names)?;
             let parts = parts::parts(&alignment.inner, model)?;
             parts::warn(py, &alignment.inner, &parts)?;
             let linked = linkage(None, &parts).map_err(refuse)?;
@@ -272,7 +271,7 @@ impl Known {
 #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
 pub(crate) fn date<'py>(
     py: Python<'py>,
-    tree: &str,
+    tree: TreeText,
     sites: usize,
     dates: Option<Known>,
     outgroup: Option<Vec<String>>,
@@ -282,7 +281,7 @@ pub(crate) fn date<'py>(
     seed: u64,
     engines: Option<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut newick = parts::newick(tree)?;
+    let mut newick = parts::newick(&tree)?;
     if let Some(tips) = outgroup {
         newick = without_outgroup(&newick, tips).map_err(refuse)?;
     }
@@ -321,7 +320,11 @@ pub(crate) fn date<'py>(
 }
 
 /// Gene trees of the taxa `labels` alone, where there are some.
-fn gene_trees(labels: Vec<String>, texts: &[String], contract: Option<f64>) -> PyResult<GeneTrees> {
+fn gene_trees(
+    labels: Vec<String>,
+    texts: &[TreeText],
+    contract: Option<f64>,
+) -> PyResult<GeneTrees> {
     let taxa = labels.len();
     let genes = GeneTrees::new(labels, &parts::newicks(texts)?, contract).map_err(refuse)?;
     match genes.labels.get(taxa) {

@@ -2,6 +2,7 @@
 
 from ._native import (
     Alignment,
+    Counts,
     Evaluation,
     ModelFit,
     PhyloError,
@@ -16,9 +17,12 @@ from ._native import (
     date,
     draw,
     evaluate,
+    genes,
     models,
+    partition_models,
     place,
     root,
+    rootstrap,
     search,
     simulate,
     species,
@@ -28,6 +32,7 @@ from ._native import (
 
 __all__ = [
     "Alignment",
+    "Counts",
     "Evaluation",
     "ModelFit",
     "PhyloError",
@@ -42,9 +47,12 @@ __all__ = [
     "date",
     "draw",
     "evaluate",
+    "genes",
     "models",
+    "partition_models",
     "place",
     "root",
+    "rootstrap",
     "search",
     "simulate",
     "species",

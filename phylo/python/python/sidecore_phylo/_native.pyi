@@ -1,14 +1,29 @@
-"""Types of the extension module. Trees are Newick text; models are named as RAxML-NG names them, or are the text of
-a file of partitions (lines `MODEL, NAME = 1-500`)."""
+"""Types of the extension module. Trees are Newick text, or objects of DendroPy, Biopython, ETE and others that have it;
+models are named as RAxML-NG names them, or are the text of a file of partitions (lines `MODEL, NAME = 1-500`)."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, final
+from typing import Any, Literal, Protocol, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 __version__: str
+
+class _ToNewick(Protocol):
+    def to_newick(self) -> str: ...
+
+class _AsString(Protocol):
+    def as_string(self, schema: str) -> str: ...
+
+class _Terminals(Protocol):
+    def get_terminals(self) -> Any: ...
+
+class _Write(Protocol):
+    def write(self) -> Any: ...
+
+# A tree that a call is given.
+_Tree = str | _ToNewick | _AsString | _Terminals | _Write
 
 class PhyloError(ValueError):
     """Something that is given cannot be read, or does not go together."""
@@ -36,9 +51,32 @@ class Alignment:
     def __len__(self) -> int: ...
 
 @final
+class Counts:
+    """Counts of bases in populations, site by site: the data of models of populations (`HKY+P`)."""
+
+    def __new__(cls, text: str) -> Counts:
+        """Parses the text of a counts file."""
+    @staticmethod
+    def read(path: str | os.PathLike[str]) -> Counts:
+        """Reads such a file, plain or packed. OSError, PhyloError."""
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def sites(self) -> int: ...
+    def __getnewargs__(self) -> tuple[str]: ...
+    def __len__(self) -> int: ...
+
+@final
 class Evaluation:
     """A tree's likelihood, and what was fitted."""
 
+    def __new__(cls, state: tuple[Any, ...]) -> Evaluation:
+        """From the parts that pickle keeps."""
+    def __getnewargs__(self) -> tuple[tuple[Any, ...]]: ...
+    def to_newick(self) -> str: ...
+    @property
+    def root_frequencies(self) -> NDArray[np.float64] | None:
+        """Frequencies of the root's states under a nonreversible model or one of populations. None under others."""
     @property
     def log_likelihood(self) -> float: ...
     @property
@@ -63,6 +101,11 @@ class Evaluation:
 class SearchResult:
     """The trees of a run."""
 
+    def __new__(cls, state: tuple[Any, ...]) -> SearchResult:
+        """From the parts that pickle keeps."""
+    def __getnewargs__(self) -> tuple[tuple[Any, ...]]: ...
+    def to_newick(self) -> str:
+        """The best tree, with support where there is some. PhyloError without searches."""
     @property
     def tree(self) -> str | None:
         """The best search's tree; None without searches."""
@@ -89,6 +132,10 @@ class SearchResult:
 class ModelFit:
     """A model that was fitted, and its scores: the least is the best."""
 
+    def __new__(
+        cls, name: str, log_likelihood: float, parameters: int, bic: float, aicc: float | None, aic: float
+    ) -> ModelFit: ...
+    def __getnewargs__(self) -> tuple[str, float, int, float, float | None, float]: ...
     @property
     def name(self) -> str:
         """The model's name, which can be given as a model."""
@@ -109,6 +156,8 @@ class ModelFit:
 class Picture:
     """A picture of a tree, which notebooks show."""
 
+    def __new__(cls, svg: str) -> Picture: ...
+    def __getnewargs__(self) -> tuple[str]: ...
     @property
     def svg(self) -> str: ...
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -121,8 +170,8 @@ class Distances(TypedDict):
     branch_score: float | None
 
 def evaluate(
-    alignment: Alignment,
-    tree: str,
+    alignment: Alignment | Counts,
+    tree: _Tree,
     model: str,
     *,
     opt: Literal["none", "branches", "all"] = "all",
@@ -131,7 +180,8 @@ def evaluate(
     site_rates: bool = False,
     engines: int | None = None,
 ) -> Evaluation:
-    """The likelihood of a tree, after `opt` was fitted. Other threads run meanwhile; Ctrl-C ends it."""
+    """The likelihood of a tree, after `opt` was fitted. A nonreversible model (`UNREST`, `NONREV{FILE}`) takes a rooted
+    tree, a model of populations (`HKY+P`) takes Counts. Other threads run meanwhile; Ctrl-C ends it."""
 
 def search(
     alignment: Alignment,
@@ -144,8 +194,8 @@ def search(
     jackknife: float | None = None,
     brlen: Literal["linked", "scaled", "unlinked"] | None = None,
     seed: int = 1,
-    start_trees: Literal["mixed", "parsimony", "random"] | Sequence[str] = "mixed",
-    constraint: str | None = None,
+    start_trees: Literal["mixed", "parsimony", "random"] | Sequence[_Tree] = "mixed",
+    constraint: _Tree | None = None,
     engines: int | None = None,
     policy: str = "equi",
     progress: Callable[[int, int], object] | None = None,
@@ -161,7 +211,7 @@ def models(
     criterion: Literal["bic", "aicc", "aic"] = "bic",
     free_rates_max: int = 8,
     classes_max: int = 0,
-    tree: str | None = None,
+    tree: _Tree | None = None,
     seed: int = 1,
     engines: int | None = None,
     code: int = 1,
@@ -169,8 +219,41 @@ def models(
     """Fits models on `tree`, or on one by parsimony, and returns those that were fitted, the best first. Others cannot
     win. `code` is the genetic code of codons, as NCBI numbers them. Other threads run meanwhile; Ctrl-C ends it."""
 
+def partition_models(
+    loci: Alignment | Mapping[str, Alignment],
+    lines: str | None = None,
+    *,
+    merge: Literal["none", "greedy", "rcluster", "rclusterf"] = "none",
+    rcluster: float = 10.0,
+    rcluster_max: int | None = None,
+    criterion: Literal["bic", "aicc", "aic"] = "bic",
+    free_rates_max: int = 8,
+    classes_max: int = 0,
+    tree: _Tree | None = None,
+    seed: int = 1,
+    engines: int | None = None,
+) -> dict[str, Any]:
+    """Chooses a model for each partition that `lines` name, or each locus of a dict, and with `merge` joins those that
+    score better together. `subsets` and `score`; `lines` are a model for the other calls. Other threads run meanwhile;
+    Ctrl-C ends it."""
+
+def genes(
+    loci: Alignment | Mapping[str, Alignment],
+    model: str = "auto",
+    *,
+    starts: int = 1,
+    bootstraps: int = 0,
+    support: Sequence[Literal["sh-alrt", "abayes", "lbp", "ufboot"]] | None = None,
+    seed: int = 1,
+    engines: int | None = None,
+    policy: str = "equi",
+    progress: Callable[[int, int], object] | None = None,
+) -> dict[str, Any]:
+    """A tree for each locus, of a dict of alignments, or of the parts that the lines `model` name in one: `loci` with
+    `name`, `tree`, `model` and `lnl`, and `skipped`. `progress` as of search. Ctrl-C ends it."""
+
 def draw(
-    tree: str,
+    tree: _Tree,
     *,
     form: Literal["rectangular", "circular"] = "rectangular",
     theme: Literal["auto", "light", "dark"] = "auto",
@@ -185,20 +268,20 @@ def simulate(
     sites: int,
     *,
     taxa: int | None = None,
-    tree: str | None = None,
+    tree: _Tree | None = None,
     seed: int = 1,
     branch_mean: float = 0.1,
 ) -> tuple[Alignment, str]:
     """An alignment that evolved along `tree`, or along a random one of `taxa` taxa, and that tree."""
 
-def compare(a: str, b: str) -> Distances:
+def compare(a: _Tree, b: _Tree) -> Distances:
     """Distances of two trees with the same taxa."""
 
 # The dicts below are what the command line prints with --json (docs/commands.md).
 
 def test(
     alignment: Alignment,
-    trees: Sequence[str],
+    trees: Sequence[_Tree],
     model: str,
     *,
     replicates: int = 50_000,
@@ -209,7 +292,7 @@ def test(
 
 def ancestors(
     alignment: Alignment,
-    tree: str,
+    tree: _Tree,
     model: str,
     *,
     opt: Literal["none", "branches", "all"] = "all",
@@ -219,22 +302,23 @@ def ancestors(
     (from 1), and the states at both ends."""
 
 def support(
-    tree: str,
+    tree: _Tree,
     *,
-    bootstraps: Sequence[str] | None = None,
+    bootstraps: Sequence[_Tree] | None = None,
     alignment: Alignment | None = None,
     model: str | None = None,
     kind: Literal["fbp", "tbe", "sh-alrt", "abayes", "lbp", "ufboot"] = "fbp",
     replicates: int = 1000,
     seed: int = 1,
     engines: int | None = None,
+    bnni: bool = False,
 ) -> dict[str, Any]:
     """Supports of the tree's branches: `values` from 0 to 1, and the `tree` with labels. fbp and tbe are of
-    `bootstraps`, the others of an alignment and a model."""
+    `bootstraps`, the others of an alignment and a model. With `bnni` ultrafast bootstraps refine their trees."""
 
 def place(
     alignment: Alignment,
-    tree: str,
+    tree: _Tree,
     model: str,
     *,
     opt: Literal["none", "branches", "all"] = "all",
@@ -243,14 +327,28 @@ def place(
 ) -> dict[str, Any]:
     """Places the sequences of the alignment that the tree lacks on it: jplace."""
 
-def root(tree: str, by: Literal["midpoint", "mad"] | Sequence[str]) -> dict[str, Any]:
-    """Roots a tree; `by` may be the tips of an outgroup. `tree`, and with MAD `deviation` and `ambiguity`."""
+def root(
+    tree: _Tree,
+    by: Literal["midpoint", "mad"] | Sequence[str] | None = None,
+    *,
+    alignment: Alignment | None = None,
+    model: str | None = None,
+    replicates: int = 10_000,
+    seed: int = 1,
+    engines: int | None = None,
+) -> dict[str, Any]:
+    """Roots a tree; `by` may be the tips of an outgroup. `tree`, and with MAD `deviation` and `ambiguity`. Without `by`
+    each branch is tried as the root under a nonreversible `model`: `roots`, the best one first."""
 
-def compare_all(trees: Sequence[str]) -> dict[str, Any]:
-    """The distances of all pairs of trees: `rf_matrix`, and the means `rf_mean` and `rf_relative_mean`."""
+def rootstrap(tree: _Tree, replicates: Sequence[_Tree]) -> dict[str, Any]:
+    """The shares of rooted replicates whose root is on each branch of the tree: `branches`, `root`, `elsewhere`."""
+
+def compare_all(trees: Sequence[_Tree]) -> dict[str, Any]:
+    """The distances of all pairs of trees: `rf_matrix`, and the means `rf_mean` and `rf_relative_mean`. Other threads
+    run meanwhile; Ctrl-C ends it."""
 
 def consensus(
-    trees: Sequence[str],
+    trees: Sequence[_Tree],
     *,
     rule: Literal["strict", "majority", "extended"] = "majority",
     above: float | None = None,
@@ -259,18 +357,18 @@ def consensus(
     """The consensus: `tree`, and `shares` of the trees that have its branches."""
 
 def species(
-    genes: Sequence[str],
+    genes: Sequence[_Tree],
     *,
     contract: float | None = None,
-    score: str | None = None,
+    score: _Tree | None = None,
     engines: int | None = None,
 ) -> dict[str, Any]:
     """The tree of the species of gene trees, or the fit of `score` to them."""
 
 def concordance(
-    tree: str,
+    tree: _Tree,
     *,
-    genes: Sequence[str] | None = None,
+    genes: Sequence[_Tree] | None = None,
     alignment: Alignment | None = None,
     model: str | None = None,
     likelihood: bool = False,
@@ -281,7 +379,7 @@ def concordance(
     """Shares of gene trees and of sites that agree with the tree's branches."""
 
 def date(
-    tree: str,
+    tree: _Tree,
     sites: int,
     *,
     dates: Mapping[str, float | str] | str | None = None,

@@ -197,7 +197,7 @@ impl Input {
     ///
     /// # Errors
     /// [`InputError::NotText`]; `path` is for the message.
-    pub(crate) fn into_text(self, path: &Path) -> Result<String, InputError> {
+    pub fn into_text(self, path: &Path) -> Result<String, InputError> {
         String::from_utf8(self.bytes).map_err(|error| InputError::NotText {
             path: path.to_owned(),
             at: error.utf8_error().valid_up_to() + 1,

@@ -1,0 +1,244 @@
+//! Rooted trees: nonreversible models and models of populations, and roots.
+
+use crate::alignment::{Alignment, input};
+use crate::draw::Root;
+use crate::evaluate::{Evaluation, enough};
+use crate::interrupt::{Stoppable, interruptible};
+use crate::parts::{self, PhyloError, TreeText, refuse, refuse_with};
+use pyo3::prelude::*;
+use sidecore_phylo::evaluation::Fit;
+use sidecore_phylo::io::data::rooted_model;
+use sidecore_phylo::likelihood::LikelihoodError;
+use sidecore_phylo::msa::Patterns;
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::rooted::{self, RootedLikelihood, RootedModel, RootedModelName, RootedTree};
+use sidecore_phylo::rooting::{by_model, root as rooted_by, rootstrap as counted};
+use sidecore_phylo::runner::Runner;
+use sidecore_phylo::topology;
+use sidecore_sys::width::ToUsize;
+use std::path::PathBuf;
+
+/// Counts of bases in populations, site by site: the data of models of populations.
+#[pyclass(frozen, module = "sidecore_phylo")]
+pub(crate) struct Counts {
+    inner: rooted::Counts,
+    /// What pickle makes it from again.
+    text: String,
+}
+
+#[pymethods]
+impl Counts {
+    /// Parses the text of a counts file.
+    #[new]
+    fn new(text: String) -> PyResult<Self> {
+        let inner = rooted::Counts::parse(&text).map_err(refuse)?;
+        Ok(Self { inner, text })
+    }
+
+    /// Reads a counts file, plain or packed.
+    #[staticmethod]
+    fn read(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        py.detach(|| {
+            let text = input(&path)?.into_text(&path).map_err(refuse)?;
+            let inner = rooted::Counts::parse(&text);
+            let inner = inner.map_err(refuse_with(path.display()))?;
+            Ok(Self { inner, text })
+        })
+    }
+
+    /// The populations' names.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.inner.majority().names().to_vec()
+    }
+
+    /// Number of sites.
+    #[getter]
+    fn sites(&self) -> usize {
+        self.inner.majority().sites()
+    }
+
+    fn __getnewargs__(&self) -> (&str,) {
+        (&self.text,)
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.majority().names().len()
+    }
+
+    fn __repr__(&self) -> String {
+        let (populations, sites) = (self.__len__(), self.sites());
+        format!("Counts({populations} populations, {sites} sites)")
+    }
+}
+
+/// An evaluation under a nonreversible model or one of populations.
+pub(crate) struct Given<'t> {
+    pub(crate) name: RootedModelName,
+    pub(crate) tree: &'t str,
+    pub(crate) fit: Fit,
+    pub(crate) epsilon: f64,
+    pub(crate) engines: Option<usize>,
+}
+
+/// The likelihood of a tree at its own root.
+pub(crate) fn evaluate(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    given: &Given<'_>,
+) -> PyResult<Evaluation> {
+    let newick = parts::newick(given.tree)?;
+    if given.fit == Fit::Nothing {
+        parts::warn_of_lengths(py, given.tree)?;
+    }
+    if given.name.is_of_populations() {
+        let counts = data.cast::<Counts>().map_err(|_| {
+            PhyloError::new_err("a model of populations (+P) needs Counts in place of an alignment")
+        })?;
+        return populations(py, counts.get(), &newick, given);
+    }
+    let alignment = &data.cast::<Alignment>()?.get().inner;
+    let patterns = Patterns::new(alignment, given.name.alphabet()).map_err(refuse)?;
+    parts::warn_of(py, alignment, std::iter::once(&patterns))?;
+    let tree = RootedTree::from_newick(&newick, alignment.names());
+    let tree = tree.map_err(refuse_with("tree"))?;
+    let model = RootedModel::new(given.name.clone(), &patterns);
+    let (_, pool) = parts::pool(given.engines, "equi")?;
+    let work = |stop: &_| {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        fitted(
+            RootedLikelihood::new(tree, &patterns, model, runner)?,
+            given,
+        )
+    };
+    interruptible(py, work, || Ok(()))?.map_err(refuse)
+}
+
+fn populations(
+    py: Python<'_>,
+    counts: &Counts,
+    newick: &Newick,
+    given: &Given<'_>,
+) -> PyResult<Evaluation> {
+    let counts = &counts.inner;
+    if counts.unread() > 0 {
+        let count = counts.unread();
+        parts::say(
+            py,
+            &format!("{count} counts of three bases or four: read as unknown"),
+        )?;
+    }
+    let majority = counts.majority();
+    let patterns = Patterns::new(majority, given.name.alphabet()).map_err(refuse)?;
+    let tree = RootedTree::from_any(newick, majority.names()).map_err(refuse_with("tree"))?;
+    let model = RootedModel::new(given.name.clone(), &patterns);
+    let (_, pool) = parts::pool(given.engines, "equi")?;
+    let work = |stop: &_| {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        let own = RootedLikelihood::of_counts(tree, counts, model, runner)?;
+        fitted(own, given)
+    };
+    interruptible(py, work, || Ok(()))?.map_err(refuse)
+}
+
+fn fitted<R: Runner>(
+    mut own: RootedLikelihood<R>,
+    given: &Given<'_>,
+) -> Result<Evaluation, LikelihoodError> {
+    let log_likelihood = match given.fit {
+        Fit::Nothing => own.evaluate()?,
+        Fit::Branches => own.optimise_lengths(given.epsilon, ROUNDS_MAX)?,
+        Fit::All => own.optimise(given.epsilon)?,
+    };
+    let sites = own.site_log_likelihoods()?;
+    let tree = own.tree().to_newick().to_string();
+    Ok(Evaluation {
+        log_likelihood,
+        trees: vec![tree.clone()],
+        tree,
+        tree_length: own.tree().total_length(),
+        models: vec![own.model().to_string()],
+        sites,
+        rates: None,
+        root: Some(own.root_frequencies().to_vec()),
+    })
+}
+
+/// Roots a tree: `by` is "midpoint", "mad" or the tips of an outgroup; or an alignment and a
+/// nonreversible model try each branch. A dict.
+#[pyfunction]
+#[pyo3(signature = (
+    tree, by=None, *, alignment=None, model=None, replicates=10_000, seed=1, engines=None
+))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
+pub(crate) fn root<'py>(
+    py: Python<'py>,
+    tree: TreeText,
+    by: Option<Root>,
+    alignment: Option<&Alignment>,
+    model: Option<&str>,
+    replicates: u32,
+    seed: u64,
+    engines: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let newick = parts::newick(&tree)?;
+    let (alignment, model) = match (by, alignment, model) {
+        (Some(by), None, None) => {
+            let method = by.method()?;
+            let found = py.detach(|| rooted_by(&newick, &method)).map_err(refuse)?;
+            return parts::report(py, &found);
+        }
+        (None, Some(alignment), Some(model)) => (&alignment.inner, model),
+        _ => {
+            return Err(PhyloError::new_err(
+                "give by=…, or alignment=… and model=… without it",
+            ));
+        }
+    };
+    let name = rooted_model(model).map_err(refuse_with(format!("model {model}")))?;
+    // Models of populations are reversible: they tell no root from another.
+    let name = name.filter(|name| !name.is_of_populations());
+    let name = name.ok_or_else(|| {
+        PhyloError::new_err(format!(
+            "model {model}: the place of a root needs a nonreversible model, UNREST or \
+             NONREV{{FILE}}"
+        ))
+    })?;
+    let replicates = enough(replicates)?.to_usize();
+    let options = topology::Options { replicates, seed };
+    let patterns = Patterns::new(alignment, name.alphabet()).map_err(refuse)?;
+    parts::warn_of(py, alignment, std::iter::once(&patterns))?;
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let names = alignment.names();
+    let work = |stop: &_| {
+        let runner = Stoppable {
+            runner: &pool,
+            stop,
+        };
+        let none = |_, _| {};
+        by_model(&newick, names, &patterns, name, &options, &runner, none)
+    };
+    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    parts::report(py, &found)
+}
+
+/// The shares of rooted replicates whose root is on each branch of a tree. A dict.
+#[pyfunction]
+pub(crate) fn rootstrap<'py>(
+    py: Python<'py>,
+    tree: TreeText,
+    replicates: Vec<TreeText>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (newick, all) = (parts::newick(&tree)?, parts::newicks(&replicates)?);
+    let found = py.detach(|| counted(&newick, &all)).map_err(refuse)?;
+    parts::report(py, &found)
+}
+
+/// Rounds of lengths, as the command line has them.
+const ROUNDS_MAX: usize = 1_000;
