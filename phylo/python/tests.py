@@ -352,6 +352,16 @@ def test_species_and_concordance(data):
     assert found["exact"] and found["quartets_shared"] == 13
     assert phylo.compare(found["tree"], genes[0])["rf"] == 0
     assert phylo.species(genes, score=genes[2])["quartets_shared"] < 13
+    unsure = ["((a,b)40,(c,d));", "((a,c)90,(b,d));", "((a,b)40,(c,d));"]
+    assert phylo.compare(phylo.species(unsure)["tree"], unsure[0])["rf"] == 0
+    weighted = phylo.species(unsure, weights="support")
+    assert phylo.compare(weighted["tree"], unsure[1])["rf"] == 0
+    assert weighted["weight_shared"] == pytest.approx(0.9) and weighted["weight"] == pytest.approx(1.7)
+    scored = phylo.species(unsure, weights="support", score=unsure[0], support_range=(0, 400))
+    assert scored["weight_shared"] == pytest.approx(0.2)
+    for wrong in ({"weights": "none"}, {"weights": "both"}, {"support_range": (0, 1)}):
+        with pytest.raises(phylo.PhyloError):
+            phylo.species(unsure, **wrong)
     shares = phylo.concordance(genes[0], genes=genes)["branches"]
     assert sorted(row["genes"]["gcf"] for row in shares) == pytest.approx([200 / 3, 100])
     sites = phylo.concordance(truth, alignment=alignment, model="GTR+G", likelihood=True)["branches"]

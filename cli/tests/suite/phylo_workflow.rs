@@ -448,6 +448,25 @@ fn each_locus_has_the_tree_of_its_own_search() {
     assert!(far <= 4, "{found}");
     let same = json(here, "species three.geneTrees --score s.nwk");
     assert_eq!(same["quartets_shared"], found["quartets_shared"]);
+    let arguments = "genes --msa loci --model JC --support abayes --prefix four --engines 1";
+    json(here, arguments);
+    for by in ["support", "lengths", "both --support-range 0.333,1"] {
+        let arguments = format!("species four.geneTrees --weights {by}");
+        let found = json(here, &format!("{arguments} -o s.nwk"));
+        let same = json(here, &format!("{arguments} --score s.nwk"));
+        let [all, shared, again] = [
+            &found["weight"],
+            &found["weight_shared"],
+            &same["weight_shared"],
+        ]
+        .map(|own| own.as_f64().unwrap());
+        assert!(
+            (shared - again).abs() < 1e-9 && 0.0 < shared && shared <= all,
+            "{found}"
+        );
+    }
+    let refused = sidecore(here, "species four.geneTrees --support-range 0,1");
+    assert_eq!(refused.status.code(), Some(2));
 }
 
 #[test]

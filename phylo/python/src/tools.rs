@@ -17,7 +17,9 @@ use sidecore_phylo::model::Model;
 use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::quartets::GeneTrees;
-use sidecore_phylo::species::{score_tree, species_tree};
+use sidecore_phylo::species::{
+    GeneWeights, Weighting, score_tree, species_tree, weighted_species_tree,
+};
 use sidecore_phylo::{compare as trees, simulate as evolve};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,28 +130,48 @@ pub(crate) fn consensus<'py>(
     parts::report(py, &found)
 }
 
-/// The tree of the species of gene trees, or with `score` that tree's fit to them. A dict.
+/// The tree of the species of gene trees, or with `score` that tree's fit to them. `weights` are
+/// "support", "lengths" or "both". A dict.
 #[pyfunction]
-#[pyo3(signature = (genes, *, contract=None, score=None, engines=None))]
+#[pyo3(signature = (
+    genes, *, contract=None, score=None, engines=None, weights=None, support_range=None
+))]
 pub(crate) fn species<'py>(
     py: Python<'py>,
     genes: Vec<TreeText>,
     contract: Option<f64>,
     score: Option<TreeText>,
     engines: Option<usize>,
+    weights: Option<&str>,
+    support_range: Option<[f64; 2]>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let tree = score.map(|text| parts::newick(&text)).transpose()?;
     let labels = tree.as_ref().map(Newick::tip_labels);
-    let genes = gene_trees(labels.unwrap_or_default(), &genes, contract)?;
+    let texts = parts::newicks(&genes)?;
+    let genes = gene_trees(labels.unwrap_or_default(), &texts, contract)?;
+    let kinds = [
+        ("support", Weighting::Support),
+        ("lengths", Weighting::Lengths),
+        ("both", Weighting::Both),
+    ];
+    let by = weights.map(|name| choose("weights", name, &kinds));
+    let weights = by
+        .transpose()?
+        .map(|by| GeneWeights::new(&genes, &texts, contract, by, support_range).map_err(refuse));
+    let weights = weights.transpose()?;
+    if weights.is_none() && support_range.is_some() {
+        return Err(PhyloError::new_err("support_range is for weights=…"));
+    }
     let (_, pool) = parts::pool(engines, "equi")?;
     let work = |stop: &_| {
         let runner = Stoppable {
             runner: &pool,
             stop,
         };
-        match &tree {
-            Some(tree) => score_tree(&genes, tree, &runner),
-            None => species_tree(&genes, &runner),
+        match (&weights, &tree) {
+            (Some(weights), tree) => weighted_species_tree(&genes, weights, tree.as_ref(), &runner),
+            (None, Some(tree)) => score_tree(&genes, tree, &runner),
+            (None, None) => species_tree(&genes, &runner),
         }
     };
     let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
@@ -178,7 +200,7 @@ pub(crate) fn concordance<'py>(
     let mut found = Concordance::new(&newick);
     let (_, pool) = parts::pool(engines, "equi")?;
     if let Some(texts) = &genes {
-        let genes = gene_trees(newick.tip_labels(), texts, None)?;
+        let genes = gene_trees(newick.tip_labels(), &parts::newicks(texts)?, None)?;
         let work = |stop: &_| {
             let runner = Stoppable {
                 runner: &pool,
@@ -320,13 +342,9 @@ pub(crate) fn date<'py>(
 }
 
 /// Gene trees of the taxa `labels` alone, where there are some.
-fn gene_trees(
-    labels: Vec<String>,
-    texts: &[TreeText],
-    contract: Option<f64>,
-) -> PyResult<GeneTrees> {
+fn gene_trees(labels: Vec<String>, trees: &[Newick], contract: Option<f64>) -> PyResult<GeneTrees> {
     let taxa = labels.len();
-    let genes = GeneTrees::new(labels, &parts::newicks(texts)?, contract).map_err(refuse)?;
+    let genes = GeneTrees::new(labels, trees, contract).map_err(refuse)?;
     match genes.labels.get(taxa) {
         Some(label) if taxa > 0 => Err(PhyloError::new_err(format!(
             "a gene tree has the tip {label:?}, which the tree does not have"

@@ -9,7 +9,7 @@
 //! distances; afterwards neighbouring trees (NNI) are taken as long as they score better.
 //!
 //! Branches get their quartets' shares, local posterior probabilities and lengths in coalescent
-//! units.
+//! units. Quartets may be weighted by the gene trees' supports and lengths ([`Weighting`]).
 //!
 //! Must stay true: the same gene trees in the same order give the same tree; engines change only
 //! the time.
@@ -34,8 +34,10 @@
 
 mod distances;
 mod posterior;
+mod weights;
 
 pub use posterior::Branch;
+pub use weights::{GeneWeights, WeightError, Weighting};
 
 use crate::newick::Newick;
 use crate::quartets::{Around, GeneTrees, branches};
@@ -46,6 +48,8 @@ use crate::taxa::clades;
 use distances::Distances;
 use sidecore_offload::OffloadError;
 use std::collections::{HashMap, HashSet};
+use std::ops::{Add, Sub};
+use weights::Weighted;
 
 /// A species tree and its fit to the gene trees.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -63,6 +67,12 @@ pub struct SpeciesTree {
     /// Share of these, from 0 to 1.
     #[serde(rename = "quartets_share")]
     pub share: f64,
+    /// Weight of the quartets that the gene trees have, where they are weighted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// Weight of those that it shares with the gene trees, where they are weighted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_shared: Option<f64>,
     /// True if it is the best of all trees, not of the candidates alone.
     #[serde(rename = "exact")]
     pub is_exact: bool,
@@ -77,39 +87,64 @@ pub struct SpeciesTree {
     pub tree: Newick,
 }
 
+/// A number that sums over quartets are.
+trait Sum: Copy + Default + PartialOrd + Send + Add<Output = Self> + Sub<Output = Self> {}
+
+impl Sum for u128 {}
+impl Sum for f64 {}
+
+/// The scores by which trees of the species are compared: sums over quartets.
+trait Score: Sync {
+    /// A sum over quartets.
+    type Sum: Sum;
+
+    /// Sum over the quartets that a node with these three parts shares with the gene trees: those
+    /// with two taxa in one part and one in each of the others.
+    fn at_node(&self, parts: [&TaxonSet; 3]) -> Self::Sum;
+
+    /// Sums of the three pairings around a branch.
+    fn around(&self, around: &Around) -> Sums<Self::Sum>;
+
+    /// True if one sum is larger than another by more than rounding.
+    fn is_more(more: Self::Sum, than: Self::Sum) -> bool;
+}
+
+/// Each quartet counts one.
+impl Score for GeneTrees {
+    type Sum = u128;
+
+    fn at_node(&self, parts: [&TaxonSet; 3]) -> u128 {
+        self.at_node(parts)
+    }
+
+    fn around(&self, around: &Around) -> Sums<u128> {
+        let mut sums = Sums::default();
+        for quartets in self.around(around.each()) {
+            // A gene tree that lacks one of the four sets has nothing to say, and no shares.
+            if quartets.possible == 0 {
+                continue;
+            }
+            for (way, &found) in quartets.found.iter().enumerate() {
+                sums.counts[way] += u128::from(found);
+                sums.shares[way] += found as f64 / quartets.possible as f64;
+            }
+        }
+        sums
+    }
+
+    fn is_more(more: u128, than: u128) -> bool {
+        more > than
+    }
+}
+
 /// The species tree. Blocks. With more than 11 taxa the time grows with the square of
 /// the number of distinct branches.
 ///
 /// # Errors
 /// [`OffloadError`] when an engine failed.
 pub fn species_tree(genes: &GeneTrees, runner: &impl Runner) -> Result<SpeciesTree, OffloadError> {
-    let is_exact = genes.taxa() <= EXACT_TAXA;
-    let sets = match is_exact {
-        true => all_clades(genes.taxa()),
-        false => candidates(genes),
-    };
-    let candidates = sets.len();
-    let mut tree = best_tree(genes, sets, runner)?;
-    loop {
-        let around = around_all(genes, &tree, runner)?;
-        let better = around.iter().filter_map(|(at, quartets)| {
-            let [own, second, third] = quartets.counts;
-            // Of equal gains the first pairing: one input, one result.
-            let (way, gain) = if second >= third {
-                (1, second)
-            } else {
-                (2, third)
-            };
-            // Strictly more, so the shared quartets grow with each swap and the loop ends.
-            (gain > own).then(|| (gain - own, at, way))
-        });
-        // The largest gain first; of equals the first branch.
-        let best = better.reduce(|best, other| if other.0 > best.0 { other } else { best });
-        let Some((_, at, way)) = best else {
-            return annotated(genes, tree, around, is_exact, candidates, runner);
-        };
-        tree = swapped(genes, &tree, at, way);
-    }
+    let found = searched(genes, genes, runner)?;
+    annotated(genes, found, runner)
 }
 
 /// The quartets and branch values of a given tree, as [`species_tree`] has them for its own.
@@ -122,50 +157,121 @@ pub fn score_tree(
     tree: &Newick,
     runner: &impl Runner,
 ) -> Result<SpeciesTree, OffloadError> {
-    let around = around_all(genes, tree, runner)?;
-    annotated(genes, tree.clone(), around, false, 0, runner)
+    let found = Found::given(genes, genes, tree, runner)?;
+    annotated(genes, found, runner)
+}
+
+/// As [`species_tree`] with weights of the quartets, or, with `tree`, as [`score_tree`]. Values of
+/// branches are of quartets that are weighted by supports alone. The time of each clade's cut grows
+/// with the gene trees' nodes. Blocks.
+///
+/// # Errors
+/// [`OffloadError`] when an engine failed.
+pub fn weighted_species_tree(
+    genes: &GeneTrees,
+    weights: &GeneWeights,
+    tree: Option<&Newick>,
+    runner: &impl Runner,
+) -> Result<SpeciesTree, OffloadError> {
+    let score = Weighted { genes, weights };
+    let found = match tree {
+        Some(tree) => Found::given(genes, &score, tree, runner)?,
+        None => searched(genes, &score, runner)?,
+    };
+    let shared = shared_by(genes, &score, &found.tree, runner)?;
+    let made = annotated(genes, found, runner)?;
+    Ok(SpeciesTree {
+        weight: Some(weights.all()),
+        weight_shared: Some(shared / 2.0),
+        ..made
+    })
+}
+
+/// A tree that is not annotated yet.
+struct Found<S> {
+    tree: Newick,
+    around: Vec<(Around, Sums<S>)>,
+    is_exact: bool,
+    candidates: usize,
+}
+
+impl<S: Copy + Default + Send> Found<S> {
+    fn given(
+        genes: &GeneTrees,
+        score: &impl Score<Sum = S>,
+        tree: &Newick,
+        runner: &impl Runner,
+    ) -> Result<Self, OffloadError> {
+        Ok(Self {
+            around: around_all(genes, score, tree, runner)?,
+            tree: tree.clone(),
+            is_exact: false,
+            candidates: 0,
+        })
+    }
+}
+
+fn searched<S: Score>(
+    genes: &GeneTrees,
+    score: &S,
+    runner: &impl Runner,
+) -> Result<Found<S::Sum>, OffloadError> {
+    let is_exact = genes.taxa() <= EXACT_TAXA;
+    let sets = match is_exact {
+        true => all_clades(genes.taxa()),
+        false => candidates(genes),
+    };
+    let candidates = sets.len();
+    let mut tree = best_tree(genes, score, sets, runner)?;
+    loop {
+        let around = around_all(genes, score, &tree, runner)?;
+        let better = around.iter().filter_map(|(at, quartets)| {
+            let [own, second, third] = quartets.counts;
+            // Of equal gains the first pairing: one input, one result.
+            let (way, gain) = if second >= third {
+                (1, second)
+            } else {
+                (2, third)
+            };
+            // Strictly more, so the shared quartets grow with each swap and the loop ends.
+            S::is_more(gain, own).then(|| (gain - own, at, way))
+        });
+        // The largest gain first; of equals the first branch.
+        let best = better.reduce(|best, other| if other.0 > best.0 { other } else { best });
+        let Some((_, at, way)) = best else {
+            return Ok(Found {
+                tree,
+                around,
+                is_exact,
+                candidates,
+            });
+        };
+        tree = swapped(genes, &tree, at, way);
+    }
 }
 
 /// Sums over the gene trees, of a branch.
-#[derive(Debug, Clone)]
-struct Sums {
+#[derive(Debug, Clone, Default)]
+struct Sums<S> {
     /// Quartets of each pairing.
-    counts: [u128; 3],
+    counts: [S; 3],
     /// Each gene tree's shares of the possible quartets, summed.
     shares: [f64; 3],
 }
 
-impl Sums {
-    fn of(genes: &GeneTrees, around: &Around) -> Self {
-        let mut sums = Self {
-            counts: [0; 3],
-            shares: [0.0; 3],
-        };
-        for quartets in genes.around(around.each()) {
-            // A gene tree that lacks one of the four sets has nothing to say, and no shares.
-            if quartets.possible == 0 {
-                continue;
-            }
-            for (way, &found) in quartets.found.iter().enumerate() {
-                sums.counts[way] += u128::from(found);
-                sums.shares[way] += found as f64 / quartets.possible as f64;
-            }
-        }
-        sums
-    }
-}
-
 /// The sums of all branches with four neighbours.
-fn around_all(
+fn around_all<S: Score>(
     genes: &GeneTrees,
+    score: &S,
     tree: &Newick,
     runner: &impl Runner,
-) -> Result<Vec<(Around, Sums)>, OffloadError> {
+) -> Result<Vec<(Around, Sums<S::Sum>)>, OffloadError> {
     let numbers = numbers(genes);
     let all = branches(tree, genes.taxa(), |label| numbers.get(label).copied());
-    let mut items: Vec<(Around, Option<Sums>)> = all.into_iter().map(|at| (at, None)).collect();
+    let mut items: Vec<(Around, Option<Sums<S::Sum>>)> =
+        all.into_iter().map(|at| (at, None)).collect();
     runner.run(Work::Support, &mut items, |(at, sums)| {
-        *sums = Some(Sums::of(genes, at));
+        *sums = Some(score.around(at));
     })?;
     let made = items.into_iter().filter_map(|(at, sums)| Some((at, sums?)));
     Ok(made.collect())
@@ -179,17 +285,22 @@ fn numbers(genes: &GeneTrees) -> HashMap<&str, usize> {
 }
 
 /// Writes the branches' values on a tree.
-fn annotated(
+fn annotated<S>(
     genes: &GeneTrees,
-    mut tree: Newick,
-    around: Vec<(Around, Sums)>,
-    is_exact: bool,
-    candidates: usize,
+    found: Found<S>,
     runner: &impl Runner,
 ) -> Result<SpeciesTree, OffloadError> {
-    let numbers = numbers(genes);
-    let number = |label: &str| numbers.get(label).copied();
-    let (shared, all) = shared_quartets(genes, &tree, &number, runner)?;
+    let Found {
+        mut tree,
+        around,
+        is_exact,
+        candidates,
+    } = found;
+    // Each quartet has two nodes in either tree, of which one pair each matches.
+    let (shared, all) = (
+        shared_by(genes, genes, &tree, runner)? / 2,
+        genes.quartets(),
+    );
     let mut found = Vec::with_capacity(around.len());
     for (at, sums) in around {
         let clade = at.side(0);
@@ -211,6 +322,8 @@ fn annotated(
         all,
         shared,
         share,
+        weight: None,
+        weight_shared: None,
         is_exact,
         candidates,
         branches: found,
@@ -218,33 +331,32 @@ fn annotated(
     })
 }
 
-/// Quartets that a tree shares with the gene trees, and all that these have.
-fn shared_quartets(
+/// Twice the sum over the quartets that a tree shares with the gene trees.
+fn shared_by<S: Score>(
     genes: &GeneTrees,
+    score: &S,
     tree: &Newick,
-    number: &impl Fn(&str) -> Option<usize>,
     runner: &impl Runner,
-) -> Result<(u128, u128), OffloadError> {
-    let nodes = parts(tree, genes.taxa(), number);
+) -> Result<S::Sum, OffloadError> {
+    let numbers = numbers(genes);
+    let nodes = parts(tree, genes.taxa(), |label| numbers.get(label).copied());
     let mut threes = nodes.iter().flat_map(|parts| threes(parts));
     // A polytomy has more choices of three than memory may hold.
-    let mut twice = 0;
+    let mut twice = S::Sum::default();
     loop {
         let mut items: Vec<_> = threes
             .by_ref()
             .take(AT_ONCE)
-            .map(|three| (three, 0))
+            .map(|three| (three, S::Sum::default()))
             .collect();
         if items.is_empty() {
-            break;
+            return Ok(twice);
         }
         runner.run(Work::Support, &mut items, |(parts, shared)| {
-            *shared = genes.at_node(*parts);
+            *shared = score.at_node(*parts);
         })?;
-        twice += items.iter().map(|(_, shared)| shared).sum::<u128>();
+        twice = items.iter().fold(twice, |sum, (_, own)| sum + *own);
     }
-    // Each quartet has two nodes in either tree, of which one pair each matches.
-    Ok((twice / 2, genes.quartets()))
 }
 
 /// Choices of three parts that are worked at together.
@@ -340,18 +452,19 @@ fn candidates(genes: &GeneTrees) -> HashSet<TaxonSet> {
 }
 
 /// A clade with the cuts in two that its candidates allow.
-struct Cuts {
+struct Cuts<S> {
     clade: usize,
     /// Numbers of the two sets, and the quartets at the node.
-    cuts: Vec<(usize, usize, u128)>,
+    cuts: Vec<(usize, usize, S)>,
 }
 
 /// Quartets of the best tree of a clade, and the two parts of its root.
-type Best = (u128, Option<(usize, usize)>);
+type Best<S> = (S, Option<(usize, usize)>);
 
 /// The best tree whose clades are candidates.
-fn best_tree(
+fn best_tree<S: Score>(
     genes: &GeneTrees,
+    score: &S,
     sets: HashSet<TaxonSet>,
     runner: &impl Runner,
 ) -> Result<Newick, OffloadError> {
@@ -360,7 +473,7 @@ fn best_tree(
     sets.sort_unstable_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
     let places: HashMap<&TaxonSet, usize> = sets.iter().zip(0..).collect();
     let all = TaxonSet::all(genes.taxa());
-    let mut items: Vec<Cuts> = (0..sets.len())
+    let mut items: Vec<Cuts<S::Sum>> = (0..sets.len())
         .map(|clade| Cuts {
             clade,
             cuts: Vec::new(),
@@ -385,16 +498,16 @@ fn best_tree(
             if let Some(&other) = places.get(&rest)
                 && (2 * size < len || number < other)
             {
-                let shared = genes.at_node([part, &rest, &outside]);
+                let shared = score.at_node([part, &rest, &outside]);
                 item.cuts.push((number, other, shared));
             }
         }
     })?;
     items.reverse();
-    let mut best: Vec<Option<Best>> = vec![None; sets.len()];
+    let mut best: Vec<Option<Best<S::Sum>>> = vec![None; sets.len()];
     for item in items {
         if sets[item.clade].len() == 1 {
-            best[item.clade] = Some((0, None));
+            best[item.clade] = Some((S::Sum::default(), None));
             continue;
         }
         for (a, b, shared) in item.cuts {
@@ -480,7 +593,7 @@ mod tests {
     use crate::tree::random_tree;
 
     /// All unrooted binary trees of some taxa.
-    fn all_trees(taxa: usize) -> Vec<Newick> {
+    pub(super) fn all_trees(taxa: usize) -> Vec<Newick> {
         // Trees as nested text, grown by each taxon at each branch.
         #[derive(Clone)]
         enum Rooted {
@@ -538,7 +651,7 @@ mod tests {
                 assert_eq!(found.shared, most, "{taxa} taxa, seed {seed}");
                 assert!(found.shared < found.all);
                 // Candidates from gene trees alone may miss it, and never claim more.
-                let tree = best_tree(&genes, candidates(&genes), &Serial).unwrap();
+                let tree = best_tree(&genes, &genes, candidates(&genes), &Serial).unwrap();
                 let score = score_tree(&genes, &tree, &Serial).unwrap().shared;
                 assert!(score <= most && 10 * score >= 8 * most, "{score} of {most}");
             }

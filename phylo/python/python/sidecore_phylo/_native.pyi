@@ -362,8 +362,11 @@ def species(
     contract: float | None = None,
     score: _Tree | None = None,
     engines: int | None = None,
+    weights: Literal["support", "lengths", "both"] | None = None,
+    support_range: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
-    """The tree of the species of gene trees, or the fit of `score` to them."""
+    """The tree of the species of gene trees, or the fit of `score` to them. `weights` count quartets by the gene trees'
+    supports, whose labels range over `support_range`, and lengths."""
 
 def concordance(
     tree: _Tree,

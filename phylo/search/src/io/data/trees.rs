@@ -8,6 +8,7 @@ use crate::newick::Newick;
 use crate::parsimony::parsimony_tree;
 use crate::quartets::{GeneTrees, gene_trees_bytes};
 use crate::random::Random;
+use crate::species::{GeneWeights, Weighting};
 use crate::tree::Tree;
 use sidecore_bare::width::ToU64;
 use std::path::{Path, PathBuf};
@@ -83,6 +84,34 @@ impl Reader {
         labels: Vec<String>,
         contract: Option<f64>,
     ) -> Result<GeneTrees, DataError> {
+        let (genes, _) = self.genes_of(path, labels, contract)?;
+        Ok(genes)
+    }
+
+    /// As [`Reader::gene_trees`], with weights of their quartets. `range` are the labels of
+    /// branches without support and with full support.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn weighted_gene_trees(
+        self,
+        path: &Path,
+        labels: Vec<String>,
+        contract: Option<f64>,
+        (weighting, range): (Weighting, Option<[f64; 2]>),
+    ) -> Result<(GeneTrees, GeneWeights), DataError> {
+        let (genes, trees) = self.genes_of(path, labels, contract)?;
+        let weights = GeneWeights::new(&genes, &trees, contract, weighting, range);
+        Ok((genes, weights.at(path.display())?))
+    }
+
+    /// Gene trees, and the trees that they are made of.
+    fn genes_of(
+        self,
+        path: &Path,
+        labels: Vec<String>,
+        contract: Option<f64>,
+    ) -> Result<(GeneTrees, Vec<Newick>), DataError> {
         let file = self.trees(path)?;
         let nodes: usize = file.newicks.iter().map(|tree| tree.nodes().len()).sum();
         let taxa = labels.len();
@@ -95,7 +124,7 @@ impl Reader {
                 path: path.to_owned(),
                 label: label.clone(),
             }),
-            _ => Ok(genes),
+            _ => Ok((genes, file.newicks)),
         }
     }
 
