@@ -195,7 +195,7 @@ struct Found<S> {
     candidates: usize,
 }
 
-impl<S: Copy + Default + Send> Found<S> {
+impl<S: Sum> Found<S> {
     fn given(
         genes: &GeneTrees,
         score: &impl Score<Sum = S>,
