@@ -8,8 +8,10 @@ use sidecore_offload::Pool;
 use sidecore_phylo::analysis::report::EvaluationReport;
 use sidecore_phylo::constraint::{terrace, with_characters};
 use sidecore_phylo::evaluation::{Evaluation, EvaluationOptions, Fit, evaluate, site_table};
-use sidecore_phylo::heterotachy::{self, ClassedEvaluation, ClassedModel};
-use sidecore_phylo::io::data::{classed_model, linkage, rooted_model};
+use sidecore_phylo::heterotachy::{
+    self, ClassedEvaluation, ClassedModel, TreesModel, evaluate_trees,
+};
+use sidecore_phylo::io::data::{classed_model, linkage, rooted_model, trees_model};
 use sidecore_phylo::likelihood::Lengths;
 use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
@@ -29,8 +31,9 @@ A model is written as RAxML-NG writes it: `GTR+G`, `HKY+F+I`, `LG+G4`; values in
 (genotypes); `+ASC_LEWIS` for alignments of variable sites alone. A file of lines `MODEL, NAME = \
 1-500` makes partitions; `+B` fits a partition's scaler, `DNA` is GTR+F+G. `UNREST` (12 rates of \
 DNA) and `NONREV{FILE}` (a full matrix of 4 or 20 states) are nonreversible: they need rooted \
-trees. `HKY+P` is a model of populations (PoMo), for a counts file. Exit status: 0 done, 2 \
-something cannot be read or does not go together.")]
+trees. `HKY+P` is a model of populations (PoMo), for a counts file. `GTR+G+T` mixes the trees of \
+the file (MAST), with weights that are fitted or in braces. Exit status: 0 done, 2 something \
+cannot be read or does not go together.")]
 pub(crate) struct Args {
     /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
     /// `-` is standard input, a folder has an alignment for each locus
@@ -86,6 +89,9 @@ impl Args {
         let began = Instant::now();
         if let Some(model) = classed_model(&self.model)? {
             return self.classes(&model, &pool, began);
+        }
+        if let Some(model) = trees_model(&self.model)? {
+            return self.mixture(&model, &pool, began);
         }
         if let Some(model) = rooted_model(&self.model)? {
             return self.rooted(&model, &pool, began);
@@ -158,14 +164,69 @@ impl Args {
         );
         let fit = (self.opt, self.epsilon);
         let found = heterotachy::evaluate(&trees, names, &patterns, model, fit, pool)?;
-        let sites = alignment.sites();
-        write(&self.site_lnl, || found.site_table(&patterns, sites))?;
+        self.report_classes(
+            found,
+            &patterns,
+            [names.len(), alignment.sites()],
+            pool,
+            began,
+        )
+    }
+
+    /// Under a mixture of the file's trees.
+    fn mixture(&self, model: &TreesModel, pool: &Pool, began: Instant) -> Result<Outcome> {
+        ensure!(
+            self.brlen.is_none()
+                && self.pmsf.is_none()
+                && self.tables.site_rates.is_none()
+                && !self.terrace,
+            "+T: --brlen, --pmsf, --pmsf-tree, --site-rates and --terrace do not go with mixtures \
+             of trees"
+        );
+        let reader = common::reader();
+        let alignment = reader.alignment(&self.msa)?;
+        let patterns = Patterns::new(&alignment, model.name().alphabet());
+        let patterns = patterns.with_context(|| self.msa.display().to_string())?;
+        reader.findings(&self.msa, &alignment, [&patterns]);
+        let names = alignment.names();
+        let trees = match self.opt {
+            Fit::Nothing => reader.measured_trees(&self.tree, names)?,
+            _ => reader.trees_of(&self.tree, names)?,
+        };
+        let (found, wanted) = (trees.len(), model.trees().unwrap_or(trees.len()));
+        ensure!(
+            found == wanted,
+            "{}: {wanted} weights, and {} has trees in another number: {found}",
+            self.model,
+            self.tree.display()
+        );
+        let fit = (self.opt, self.epsilon);
+        let found = evaluate_trees(&trees, names, &patterns, model, fit, pool)?;
+        self.report_classes(
+            found,
+            &patterns,
+            [names.len(), alignment.sites()],
+            pool,
+            began,
+        )
+    }
+
+    /// Writes the files of classes, and reports them.
+    fn report_classes(
+        &self,
+        found: ClassedEvaluation,
+        patterns: &Patterns,
+        [taxa, sites]: [usize; 2],
+        pool: &Pool,
+        began: Instant,
+    ) -> Result<Outcome> {
+        write(&self.site_lnl, || found.site_table(patterns, sites))?;
         let classes = &self.tables.site_posteriors;
-        write(classes, || found.class_table(&patterns))?;
+        write(classes, || found.class_table(patterns))?;
         write(&self.tree_out, || common::lines(&found.newicks))?;
         let report = ClassesJson {
             found,
-            taxa: names.len(),
+            taxa,
             sites,
             engines: pool.engines(),
             wall_s: began.elapsed().as_secs_f64(),

@@ -323,6 +323,33 @@ fn classes_with_lengths_of_their_own_print_what_they_read() {
 }
 
 #[test]
+fn mixtures_of_trees_print_what_they_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    simulate(here, "HKY{1/3}", "120");
+    let starts = "search --msa a.phy --model JC --starts 0 --bootstraps 1 --seed 3 --prefix b";
+    assert!(run(here, starts).status.success());
+    let both = lines(here, "a.nwk").join("") + "\n" + &lines(here, "b.bootstraps").join("\n");
+    std::fs::write(here.join("both.nwk"), both).unwrap();
+    let line = "evaluate --msa a.phy --json --engines 1 --tree";
+    let mixed = format!("{line} both.nwk --opt all --tree-out fitted.nwk --model HKY+F+T");
+    let fitted = json(&run(here, &mixed));
+    let weights = fitted["weights"].as_array().unwrap();
+    let [first, second] = [0, 1].map(|at| weights[at].as_f64().unwrap());
+    assert!((first + second - 1.0).abs() < 1e-6, "{fitted}");
+    let model = fitted["models"][0].as_str().unwrap();
+    let model = format!("{model}+T{{{first}/{second}}}");
+    let again = format!("{line} fitted.nwk --site-posteriors p --model {model}");
+    let again = json(&run(here, &again));
+    let [a, b] = [&fitted, &again].map(|one| one["lnl"].as_f64().unwrap());
+    assert!((a - b).abs() < 0.01, "{a} {b}");
+    assert!(lines(here, "p").len() >= 120);
+    let refused = run(here, &format!("{line} a.nwk --model JC+T{{0.5/0.5}}"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("2 weights"), "{}", said(&refused));
+}
+
+#[test]
 fn nonreversible_models_depend_on_the_root() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

@@ -1,13 +1,18 @@
-//! Heterotachy: classes of sites with branch lengths of their own on one tree (GHOST).
+//! Heterotachy: classes of sites with branch lengths of their own on one tree (GHOST), or on a tree
+//! of their own each (MAST).
 //!
 //! `GTR+FO+H4` has four classes whose parameters are linked; with a star, `GTR+FO*H4`, each class
 //! has its own. Weights in braces are fixed: `+H2{0.3/0.7}`. A class is a partition of one
 //! likelihood that has all patterns, each weighted by the class's share of it; expectation
 //! maximisation fits lengths, parameters and weights, with extrapolated steps (Varadhan and Roland,
 //! Scandinavian Journal of Statistics 35 (2008), 335-353).
-//! Must stay true: no step lowers the log-likelihood. Source: Crotty and others, "GHOST: recovering
-//! historical signal from heterotachously evolved sequence alignments", Systematic Biology 69
-//! (2020), 249-264; names as in IQ-TREE.
+//!
+//! `GTR+G+T` has a class for each tree that is given: the classes share the model's parameters;
+//! with a star, `GTR+G*T`, each has its own.
+//! Must stay true: no step lowers the log-likelihood. Sources: Crotty and others, "GHOST:
+//! recovering historical signal from heterotachously evolved sequence alignments", Systematic
+//! Biology 69 (2020), 249-264; Wong and others, "MAST: phylogenetic inference with mixtures across
+//! sites and trees", Systematic Biology 73 (2024), 375-391; names as in IQ-TREE.
 
 mod fit;
 
@@ -49,7 +54,8 @@ impl ClassedModel {
     /// # Errors
     /// [`ModelError`]: of the classes' model; rates across sites, which lengths stand for here.
     pub fn parse(text: &str, read: Read<'_>) -> Result<Option<Self>, ModelError> {
-        let Some((base, linked, part)) = split(text.trim()) else {
+        let numbered = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+        let Some((base, linked, part)) = split(text.trim(), ['H', 'h'], numbered) else {
             return Ok(None);
         };
         let (digits, given) = match part.split_once('{') {
@@ -142,8 +148,13 @@ fn weights_of(list: &str) -> Option<Vec<f64>> {
     good.then(|| each.iter().map(|weight| weight / sum).collect())
 }
 
-/// The base, true where its parameters are linked, and what follows the `H`.
-fn split(text: &str) -> Option<(&str, bool, &str)> {
+/// The base, true where its parameters are linked, and what follows the letter, if it is as
+/// `follows` has it.
+fn split(
+    text: &str,
+    letter: [char; 2],
+    follows: impl Fn(&str) -> bool,
+) -> Option<(&str, bool, &str)> {
     let mut depth = 0_usize;
     let mut found = None;
     for (at, byte) in text.bytes().enumerate() {
@@ -153,14 +164,71 @@ fn split(text: &str) -> Option<(&str, bool, &str)> {
             b'+' | b'*' if depth == 0 => {
                 // Only a last part counts: any later one clears what was found.
                 let rest = &text[at + 1..];
-                let part = rest.strip_prefix(['H', 'h']);
-                let part = part.filter(|part| part.starts_with(|c: char| c.is_ascii_digit()));
+                let part = rest.strip_prefix(letter);
+                let part = part.filter(|part| follows(part));
                 found = part.map(|part| (&text[..at], byte == b'+', part));
             }
             _ => {}
         }
     }
     found
+}
+
+/// A model with a class for each of several trees.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TreesModel {
+    name: ModelName,
+    /// The trees' weights, if they are given.
+    weights: Option<Vec<f64>>,
+    /// True if the trees share the parameters.
+    linked: bool,
+}
+
+impl TreesModel {
+    /// Parses a name; none where its last part is not `+T` or `*T`.
+    ///
+    /// # Errors
+    /// [`ModelError`].
+    pub fn parse(text: &str, read: Read<'_>) -> Result<Option<Self>, ModelError> {
+        let braces = |part: &str| part.is_empty() || part.starts_with('{') && part.ends_with('}');
+        let Some((base, linked, part)) = split(text.trim(), ['T', 't'], braces) else {
+            return Ok(None);
+        };
+        let list = part.strip_prefix('{').and_then(|own| own.strip_suffix('}'));
+        let weights = match list {
+            None => None,
+            Some(list) => Some(weights_of(list).ok_or_else(|| ModelError::Value {
+                model: text.to_owned(),
+                value: list.to_owned(),
+                what: "list of weights",
+                range: "above 0, of sum 1",
+            })?),
+        };
+        let name = ModelName::parse(base, read)?;
+        if name.ascertainment != AscertainmentName::None || name.scaler != ScalerName::None {
+            return Err(ModelError::Contradiction {
+                model: text.to_owned(),
+                what: "trees of +T have lengths and weights of their own: leave out +B and +ASC",
+            });
+        }
+        Ok(Some(Self {
+            name,
+            weights,
+            linked,
+        }))
+    }
+
+    /// The model of each tree.
+    #[must_use]
+    pub fn name(&self) -> &ModelName {
+        &self.name
+    }
+
+    /// Number of trees that have given weights; none where any number will do.
+    #[must_use]
+    pub fn trees(&self) -> Option<usize> {
+        self.weights.as_ref().map(Vec::len)
+    }
 }
 
 /// Pieces between separators outside braces.
@@ -279,6 +347,40 @@ pub fn evaluate(
     let of_class = |class| fitted.likelihood.tree().of_part(class, 1.0);
     let shown: Vec<Tree> = (0..classes).map(of_class).collect();
     Ok(shares.report(fitted.weights, models, &shown, names))
+}
+
+/// Evaluates a mixture of trees. With a fit the trees get lengths and weights, and with
+/// [`Fit::All`] the model its parameters, by expectation maximisation. Blocks.
+///
+/// # Errors
+/// [`LikelihoodError`].
+///
+/// # Panics
+/// When there is no tree, or another number of them than of given weights.
+pub fn evaluate_trees(
+    trees: &[Tree],
+    names: &[String],
+    patterns: &Patterns,
+    model: &TreesModel,
+    (fit, epsilon): (Fit, f64),
+    runner: impl Runner + Copy,
+) -> Result<ClassedEvaluation, LikelihoodError> {
+    let mut mixture = fit::Mixture::begin(trees, patterns, model, runner)?;
+    let mut shares = mixture.shares()?;
+    if fit != Fit::Nothing {
+        let given = shares.lnl;
+        mixture.start(fit)?;
+        shares = mixture.climb(fit, epsilon)?;
+        // The given values may lie at a top of their own, which is higher.
+        if shares.lnl < given {
+            mixture = fit::Mixture::begin(trees, patterns, model, runner)?;
+            shares = mixture.climb(fit, epsilon)?;
+        }
+    }
+    let all = mixture.trees.iter();
+    let models = all.clone().map(|one| one.parts()[0].model_text());
+    let shown: Vec<Tree> = all.map(|one| one.tree().clone()).collect();
+    Ok(shares.report(mixture.weights, models.collect(), &shown, names))
 }
 
 /// The classes' shares of each pattern.
@@ -428,5 +530,69 @@ mod tests {
         // docs/limits.)
         let own = run("HKY*H2", Fit::All);
         assert!(own.lnl > fitted.lnl - 0.01, "{} {}", own.lnl, fitted.lnl);
+    }
+    #[test]
+    fn trees_share_the_sites() {
+        let other = "((a:0.3,c:0.1):0.3,(b:0.2,e:0.1):0.2,(d:0.2,f:0.1):0.3);";
+        let name = ModelName::parse("HKY{1/3}+FU{0.1/0.2/0.3/0.4}", &mut |_| Ok(String::new()));
+        let name = name.unwrap();
+        let model = Model::without_alignment(name.clone());
+        let mut rows = vec![Vec::new(); 6];
+        for (text, sites, seed) in [(SLOW, 900, 1), (other, 300, 2)] {
+            let more = simulate(&tree(text), &names(), &model, sites, seed).unwrap();
+            let each = rows.iter_mut().enumerate();
+            each.for_each(|(taxon, row)| row.extend_from_slice(more.row(taxon)));
+        }
+        let alignment = Alignment::new(names(), rows).unwrap();
+        let patterns = Patterns::new(&alignment, name.alphabet()).unwrap();
+        let both = [tree(SLOW), tree(other)];
+        let run = |trees: &[Tree], model: &str, fit| {
+            let model = TreesModel::parse(model, &mut |_| Ok(String::new()));
+            let model = model.unwrap().unwrap();
+            evaluate_trees(trees, &names(), &patterns, &model, (fit, 0.01), Serial).unwrap()
+        };
+        // A tree alone is no mixture.
+        let one = run(&both[..1], "HKY{1/3}+FE+T", Fit::Nothing);
+        let part = ModelName::parse("HKY{1/3}+FE", &mut |_| Ok(String::new())).unwrap();
+        let part = Model::new(part, &patterns);
+        let (plain, options) = (both[0].clone(), Options::default());
+        let mut alone = Likelihood::new(plain, patterns.clone(), part, Serial, options).unwrap();
+        assert!((one.lnl - alone.evaluate().unwrap()).abs() < 1e-8);
+        let truth = run(
+            &both,
+            "HKY{1/3}+FU{0.1/0.2/0.3/0.4}+T{0.75/0.25}",
+            Fit::Nothing,
+        );
+        let fitted = run(&both, "HKY+FO+T", Fit::All);
+        assert!(fitted.lnl > truth.lnl && fitted.lnl < truth.lnl + 40.0);
+        assert!((fitted.weights[0] - 0.75).abs() < 0.15, "{fitted:?}");
+        assert_eq!(fitted.models[0], fitted.models[1]);
+        let single = run(&both[..1], "HKY+FO+T", Fit::All);
+        assert!(
+            single.lnl < fitted.lnl - 10.0,
+            "{} {}",
+            single.lnl,
+            fitted.lnl
+        );
+        let own = run(&both, "HKY+FO*T", Fit::All);
+        assert!(own.lnl > fitted.lnl - 0.5, "{} {}", own.lnl, fitted.lnl);
+        let fixed = run(&both, "JC+T{0.5/0.5}", Fit::Branches);
+        assert_eq!(fixed.weights, [0.5, 0.5]);
+        // What is printed gives the same log-likelihood.
+        let again: Vec<Tree> = fitted.newicks.iter().map(|text| tree(text)).collect();
+        let weights = format!("+T{{{}/{}}}", fitted.weights[0], fitted.weights[1]);
+        let again = run(&again, &(fitted.models[0].clone() + &weights), Fit::Nothing);
+        assert!(
+            (again.lnl - fitted.lnl).abs() < 0.05,
+            "{} {}",
+            again.lnl,
+            fitted.lnl
+        );
+        for wrong in ["JC+T{1/1}", "XX+T", "JC+ASC_LEWIS+T"] {
+            let parsed = TreesModel::parse(wrong, &mut |_| Ok(String::new()));
+            assert!(parsed.is_err(), "{wrong}");
+        }
+        let plain = TreesModel::parse("GTR+G", &mut |_| Ok(String::new()));
+        assert_eq!(plain.unwrap(), None);
     }
 }

@@ -39,7 +39,7 @@ pub use branches::{LENGTH_MAX, LENGTH_MIN};
 pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 pub use posteriors::Posteriors;
-pub use unlinked::SiteClasses;
+pub use unlinked::{SiteClasses, optimise_shared_model};
 
 use crate::kernel::{Derivatives, Isa};
 use crate::model::{Model, ScalerName};

@@ -8,9 +8,11 @@
 
 use super::branches::best_length;
 use super::chunk::Chunk;
+use super::climb::{Bend, climb};
 use super::validity::Change;
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError, Part};
 use crate::kernel::Derivatives;
+use crate::model::Model;
 use crate::runner::{Runner, Work};
 use crate::tree::EdgeId;
 
@@ -143,4 +145,53 @@ impl<R: Runner> SiteClasses<'_, R> {
         self.0.chunks.set_weights(class, weights);
         self.0.validity.forget_sum_table();
     }
+}
+
+/// Fits one model for several likelihoods of one partition each, whose log-likelihoods add up: of
+/// one alignment on different trees. All get the model. Gives the sum, which is never below that of
+/// the first one's model. Blocks.
+///
+/// # Errors
+/// As [`Likelihood::evaluate`].
+///
+/// # Panics
+/// When there is no likelihood.
+pub fn optimise_shared_model<R: Runner>(
+    all: &mut [Likelihood<R>],
+    epsilon: f64,
+) -> Result<f64, LikelihoodError> {
+    let first = all[0].parts()[0].model().clone();
+    let before = sum_under(all, &first)?;
+    let mut point = first.coordinates();
+    if point.is_empty() {
+        return Ok(before);
+    }
+    let mut at = |x: &[f64]| {
+        let mut model = first.clone();
+        model.move_to(x);
+        sum_under(all, &model)
+    };
+    let top = climb(&mut point, &mut Bend::default(), epsilon, &mut at)?;
+    let x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
+    if top > before {
+        let found = at(&x)?;
+        if found > before {
+            return Ok(found);
+        }
+    }
+    sum_under(all, &first)
+}
+
+/// Gives all likelihoods a model; the sum of their log-likelihoods, or the least number where one
+/// has none, so that a climb turns back.
+fn sum_under<R: Runner>(all: &mut [Likelihood<R>], model: &Model) -> Result<f64, LikelihoodError> {
+    let mut sum = 0.0;
+    for one in all.iter_mut() {
+        one.set_model(0, model.clone());
+        sum += match one.evaluate_once() {
+            Err(LikelihoodError::Impossible { .. }) => return Ok(f64::MIN),
+            lnl => lnl?,
+        };
+    }
+    Ok(sum)
 }

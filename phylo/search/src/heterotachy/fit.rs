@@ -5,10 +5,11 @@
 //! climb coarsely, and the best go on to the end.
 //! Must stay true: no step lowers the log-likelihood; the same data give the same result.
 
-use super::{ClassedModel, Shares};
+use super::{ClassedModel, Shares, TreesModel};
 use crate::evaluation::Fit;
 use crate::likelihood::{
     Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions, SiteClasses,
+    optimise_shared_model,
 };
 use crate::model::{Model, ModelName, RatesName};
 use crate::msa::Patterns;
@@ -310,7 +311,115 @@ impl<R: Runner + Copy> Classes<R> {
     }
 }
 
+/// Trees, each with a likelihood of all patterns, and their weights.
+pub(super) struct Mixture<R: Runner> {
+    pub(super) trees: Vec<Likelihood<R>>,
+    pub(super) weights: Vec<f64>,
+    fixed_weights: bool,
+    linked: bool,
+    /// How often each pattern is in the alignment.
+    counts: Vec<f64>,
+}
+
+impl<R: Runner + Copy> Mixture<R> {
+    /// Equal weights unless they are given, and the trees' lengths.
+    pub(super) fn begin(
+        trees: &[Tree],
+        patterns: &Patterns,
+        model: &TreesModel,
+        runner: R,
+    ) -> Result<Self, LikelihoodError> {
+        let part = Model::new(model.name.clone(), patterns);
+        let made = trees.iter().map(|tree| {
+            let (tree, part, options) = (tree.clone(), part.clone(), Options::default());
+            Likelihood::new(tree, patterns.clone(), part, runner, options)
+        });
+        let equal = || vec![1.0 / trees.len() as f64; trees.len()];
+        let weights = model.weights.clone().unwrap_or_else(equal);
+        assert_eq!(weights.len(), trees.len(), "weights");
+        Ok(Self {
+            trees: made.collect::<Result<_, _>>()?,
+            weights,
+            fixed_weights: model.weights.is_some(),
+            linked: model.linked,
+            counts: patterns.weights().iter().copied().map(f64::from).collect(),
+        })
+    }
+
+    pub(super) fn shares(&mut self) -> Result<Shares, LikelihoodError> {
+        let mut own = Vec::new();
+        for one in &mut self.trees {
+            own.push(SiteClasses(one).log_likelihoods(0)?);
+        }
+        Ok(Shares::of(&own, &self.weights, &self.counts))
+    }
+
+    /// Fits each tree to all sites: their topologies keep them apart.
+    pub(super) fn start(&mut self, fit: Fit) -> Result<(), LikelihoodError> {
+        for at in 0..self.trees.len() {
+            match fit {
+                // Free rates have their own start within this fit.
+                Fit::All if at == 0 || !self.linked => {
+                    self.trees[at].optimise(START_EPSILON)?;
+                }
+                _ => {
+                    if fit == Fit::All {
+                        let model = self.trees[0].parts()[0].model().clone();
+                        self.trees[at].set_model(0, model);
+                    }
+                    self.trees[at].optimise_lengths(START_EPSILON, START_ROUNDS)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fits everything to the patterns' shares.
+    fn step(&mut self, fit: Fit, shares: &Shares) -> Result<(), LikelihoodError> {
+        let count = self.trees.len();
+        let total: f64 = self.counts.iter().sum();
+        for (at, one) in self.trees.iter_mut().enumerate() {
+            let own = shares.classes.iter().skip(at).step_by(count);
+            let own = own.zip(&self.counts).map(|(share, count)| share * count);
+            let own: Vec<f64> = own.collect();
+            if !self.fixed_weights {
+                self.weights[at] = (own.iter().sum::<f64>() / total).max(WEIGHT_LEAST);
+            }
+            SiteClasses(&mut *one).set_weights(0, &own);
+            one.optimise_lengths(STEP_EPSILON, 1)?;
+            if fit == Fit::All && !self.linked {
+                one.optimise_models(STEP_EPSILON)?;
+            }
+        }
+        if fit == Fit::All && self.linked {
+            optimise_shared_model(&mut self.trees, STEP_EPSILON)?;
+        }
+        Ok(())
+    }
+
+    /// Steps until they gain little.
+    pub(super) fn climb(&mut self, fit: Fit, epsilon: f64) -> Result<Shares, LikelihoodError> {
+        let mut shares = self.shares()?;
+        let mut last_gain = f64::INFINITY;
+        for _ in 0..CYCLES_MAX {
+            self.step(fit, &shares)?;
+            let next = self.shares()?;
+            let gain = next.lnl - shares.lnl;
+            shares = next;
+            // Gains fall like a geometric series: this is the sum of its rest.
+            let left = gain * gain / (last_gain - gain).max(f64::MIN_POSITIVE);
+            if gain < 0.1 * epsilon || gain < epsilon && left < epsilon {
+                break;
+            }
+            last_gain = gain;
+        }
+        Ok(shares)
+    }
+}
+
 const CYCLES_MAX: usize = 300;
+/// Rounds of lengths at the start of trees.
+const START_ROUNDS: usize = 8;
 /// Gains at which the fits within a step, and that of the start, end.
 const STEP_EPSILON: f64 = 1e-3;
 const START_EPSILON: f64 = 0.1;
