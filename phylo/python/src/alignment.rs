@@ -3,9 +3,10 @@
 use crate::parts::{PhyloError, refuse, refuse_with};
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use sidecore_phylo::io::input::{Input, InputError, Memory};
 use sidecore_phylo::msa;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// Aligned sequences, at least four, with different names.
@@ -114,6 +115,38 @@ impl Alignment {
         let (taxa, sites) = (self.inner.names().len(), self.inner.sites());
         format!("Alignment({taxa} taxa, {sites} sites)")
     }
+}
+
+/// The alignment of several loci, and the lines that name its parts. `given` is an alignment, of
+/// which `lines` names the parts, or a dict of alignments by their loci's names, all of `model`.
+pub(crate) fn loci<'a>(
+    given: &'a Bound<'_, PyAny>,
+    lines: Option<&str>,
+    model: &str,
+) -> PyResult<(Cow<'a, msa::Alignment>, String)> {
+    if let Ok(dict) = given.cast::<PyDict>() {
+        if lines.is_some() {
+            return Err(PhyloError::new_err(
+                "a dict of alignments names its loci: leave out the lines of partitions",
+            ));
+        }
+        let mut all = Vec::new();
+        for (name, own) in dict {
+            let own = own.cast::<Alignment>()?;
+            all.push((name.extract::<String>()?, own.get().inner.clone()));
+        }
+        if all.is_empty() {
+            return Err(PhyloError::new_err("the dict has no locus"));
+        }
+        let joined = msa::Alignment::concatenated(all).map_err(refuse)?;
+        let text = joined.lines_of_loci(model);
+        return Ok((Cow::Owned(joined), text));
+    }
+    let alignment = &given.cast::<Alignment>()?.get().inner;
+    let lines = lines.ok_or_else(|| {
+        PhyloError::new_err("give the lines of partitions, or a dict of alignments")
+    })?;
+    Ok((Cow::Borrowed(alignment), lines.to_owned()))
 }
 
 /// A file's content, unpacked.

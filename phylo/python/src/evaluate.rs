@@ -2,14 +2,13 @@
 
 use crate::alignment::{Alignment, doubles};
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
-use crate::rooted::{self, Counts, Given};
+use crate::parts::{self, PhyloError, TreeText, choose, refuse};
 use pyo3::prelude::*;
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Support, SupportReport};
 use sidecore_phylo::ancestors::AncestralSequences;
 use sidecore_phylo::evaluation::{self, EvaluationOptions, Fit};
-use sidecore_phylo::io::data::{linkage, rooted_model};
+use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::likelihood::{Likelihood, LikelihoodError, Options};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::placement::{self, Queries};
@@ -119,65 +118,9 @@ impl Evaluation {
     }
 }
 
-/// Evaluates a tree; `opt` selects the parameters to fit before: "none", "branches" or "all". A
-/// nonreversible model takes a rooted tree, one of populations counts in place of an alignment.
-#[pyfunction]
-#[pyo3(signature = (
-    alignment, tree, model, *, opt="all", brlen=None, epsilon=1e-3, site_rates=false, engines=None
-))]
+/// Evaluates a tree under models other than those of [`rooted`](crate::rooted).
 #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
 pub(crate) fn evaluate(
-    py: Python<'_>,
-    alignment: &Bound<'_, PyAny>,
-    tree: TreeText,
-    model: &str,
-    opt: &str,
-    brlen: Option<&str>,
-    epsilon: f64,
-    site_rates: bool,
-    engines: Option<usize>,
-) -> PyResult<Evaluation> {
-    let fit = choose("opt", opt, &FITS)?;
-    // With one that is no number a fit would not see that it has ended.
-    if !(1e-9..=1e3).contains(&epsilon) {
-        return Err(PhyloError::new_err(format!(
-            "epsilon={epsilon}: 1e-9 to 1000"
-        )));
-    }
-    // A text with an equals sign is of partitions.
-    let named = match model.contains('=') {
-        true => None,
-        false => rooted_model(model).map_err(refuse_with(format!("model {model}")))?,
-    };
-    if let Some(name) = named {
-        if brlen.is_some() || site_rates {
-            return Err(PhyloError::new_err(format!(
-                "model {model}: brlen and site_rates do not go with nonreversible models"
-            )));
-        }
-        let given = Given {
-            name,
-            tree: &tree,
-            fit,
-            epsilon,
-            engines,
-        };
-        return rooted::evaluate(py, alignment, &given);
-    }
-    if alignment.is_instance_of::<Counts>() {
-        return Err(PhyloError::new_err(format!(
-            "model {model}: counts are for models of populations, such as HKY+P"
-        )));
-    }
-    let alignment = alignment.cast::<Alignment>()?.get();
-    evaluate_reversible(
-        py, alignment, &tree, model, fit, brlen, epsilon, site_rates, engines,
-    )
-}
-
-/// The same under other models.
-#[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
-fn evaluate_reversible(
     py: Python<'_>,
     alignment: &Alignment,
     tree: &str,
@@ -475,7 +418,7 @@ pub(crate) fn enough(replicates: u32) -> PyResult<u32> {
 }
 
 /// Parameters to fit, by name.
-const FITS: [(&str, Fit); 3] = [
+pub(crate) const FITS: [(&str, Fit); 3] = [
     ("none", Fit::Nothing),
     ("branches", Fit::Branches),
     ("all", Fit::All),

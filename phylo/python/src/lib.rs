@@ -1,10 +1,10 @@
 //! The Python module `sidecore_phylo`: alignments, likelihoods and searches for notebooks.
 //!
 //! - [`alignment`]: alignments from files, text and NumPy arrays.
-//! - [`evaluate`]: the likelihood of a tree, and what is made of it; [`rooted`]: that under
-//!   nonreversible models and of populations, and roots; [`search`]: searches and bootstraps, gene
-//!   trees; [`tools`]: simulated alignments, and what is done with trees alone; [`models`]: choice
-//!   of models; [`draw`]: pictures.
+//! - [`rooted`]: the likelihood of a tree under any model, and roots; [`evaluate`]: that under
+//!   reversible models, and what is made of it; [`search`]: searches and bootstraps, gene trees;
+//!   [`tools`]: simulated alignments, and what is done with trees alone; [`models`]: choice of
+//!   models; [`draw`]: pictures.
 //! - [`interrupt`]: long calls without the interpreter's lock, which Ctrl-C ends.
 //!
 //! Must stay true: what these functions find is what `sidecore phylo` finds with the same options
@@ -35,7 +35,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<rooted::Counts>()?;
     module.add_class::<evaluate::Evaluation>()?;
     module.add_class::<search::SearchResult>()?;
-    module.add_function(wrap_pyfunction!(evaluate::evaluate, module)?)?;
+    module.add_function(wrap_pyfunction!(rooted::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(search::search, module)?)?;
     module.add_class::<models::ModelFit>()?;
     module.add_class::<draw::Picture>()?;

@@ -1,6 +1,6 @@
 //! Choice of a model, and of models for partitions.
 
-use crate::alignment::Alignment;
+use crate::alignment::{self, Alignment};
 use crate::interrupt::{Stoppable, interruptible};
 use crate::parts::{self, PhyloError, TreeText, choose, refuse};
 use pyo3::prelude::*;
@@ -177,7 +177,7 @@ pub(crate) fn partition_models<'py>(
     ];
     let merge = choose("merge", merge, &merges)?;
     let options = options(criterion, free_rates_max, classes_max)?;
-    let (alignment, text) = parts::loci(loci, lines, "auto")?;
+    let (alignment, text) = alignment::loci(loci, lines, "auto")?;
     let named = parts_to_model(&alignment, &text, "the partitions").map_err(refuse)?;
     let (named, patterns) = named;
     if named.is_empty() {

@@ -14,7 +14,6 @@ use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::tree::Tree;
 use sidecore_sys::cpu;
 use sidecore_sys::text::printable;
-use std::borrow::Cow;
 use std::error::Error;
 use std::ffi::CString;
 use std::fmt::Display;
@@ -93,38 +92,6 @@ pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOpti
         }
     };
     Ok(found.parts)
-}
-
-/// The alignment of several loci, and the lines that name its parts. `given` is an alignment, of
-/// which `lines` names the parts, or a dict of alignments by their loci's names, all of `model`.
-pub(crate) fn loci<'a>(
-    given: &'a Bound<'_, PyAny>,
-    lines: Option<&str>,
-    model: &str,
-) -> PyResult<(Cow<'a, Alignment>, String)> {
-    if let Ok(dict) = given.cast::<PyDict>() {
-        if lines.is_some() {
-            return Err(PhyloError::new_err(
-                "a dict of alignments names its loci: leave out the lines of partitions",
-            ));
-        }
-        let mut all = Vec::new();
-        for (name, own) in dict {
-            let own = own.cast::<crate::alignment::Alignment>()?;
-            all.push((name.extract::<String>()?, own.get().inner.clone()));
-        }
-        if all.is_empty() {
-            return Err(PhyloError::new_err("the dict has no locus"));
-        }
-        let joined = Alignment::concatenated(all).map_err(refuse)?;
-        let text = joined.lines_of_loci(model);
-        return Ok((Cow::Owned(joined), text));
-    }
-    let alignment = &given.cast::<crate::alignment::Alignment>()?.get().inner;
-    let lines = lines.ok_or_else(|| {
-        PhyloError::new_err("give the lines of partitions, or a dict of alignments")
-    })?;
-    Ok((Cow::Borrowed(alignment), lines.to_owned()))
 }
 
 /// Warns, as Python does, of what is odd about an alignment under these partitions: what the

@@ -1,10 +1,10 @@
-//! Rooted trees: nonreversible models and models of populations, and roots.
+//! Likelihoods of trees under any model; nonreversible ones and those of populations; roots.
 
 use crate::alignment::{Alignment, input};
 use crate::draw::Root;
-use crate::evaluate::{Evaluation, enough};
+use crate::evaluate::{Evaluation, FITS, enough, evaluate as reversible};
 use crate::interrupt::{Stoppable, interruptible};
-use crate::parts::{self, PhyloError, TreeText, refuse, refuse_with};
+use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
 use pyo3::prelude::*;
 use sidecore_phylo::evaluation::Fit;
 use sidecore_phylo::io::data::rooted_model;
@@ -72,17 +72,73 @@ impl Counts {
     }
 }
 
+/// Evaluates a tree; `opt` selects the parameters to fit before: "none", "branches" or "all". A
+/// nonreversible model takes a rooted tree, one of populations counts in place of an alignment.
+#[pyfunction]
+#[pyo3(signature = (
+    alignment, tree, model, *, opt="all", brlen=None, epsilon=1e-3, site_rates=false, engines=None
+))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
+pub(crate) fn evaluate(
+    py: Python<'_>,
+    alignment: &Bound<'_, PyAny>,
+    tree: TreeText,
+    model: &str,
+    opt: &str,
+    brlen: Option<&str>,
+    epsilon: f64,
+    site_rates: bool,
+    engines: Option<usize>,
+) -> PyResult<Evaluation> {
+    let fit = choose("opt", opt, &FITS)?;
+    // With one that is no number a fit would not see that it has ended.
+    if !(1e-9..=1e3).contains(&epsilon) {
+        return Err(PhyloError::new_err(format!(
+            "epsilon={epsilon}: 1e-9 to 1000"
+        )));
+    }
+    // A text with an equals sign is of partitions.
+    let named = match model.contains('=') {
+        true => None,
+        false => rooted_model(model).map_err(refuse_with(format!("model {model}")))?,
+    };
+    if let Some(name) = named {
+        if brlen.is_some() || site_rates {
+            return Err(PhyloError::new_err(format!(
+                "model {model}: brlen and site_rates do not go with nonreversible models"
+            )));
+        }
+        let given = Given {
+            name,
+            tree: &tree,
+            fit,
+            epsilon,
+            engines,
+        };
+        return evaluate_rooted(py, alignment, &given);
+    }
+    if alignment.is_instance_of::<Counts>() {
+        return Err(PhyloError::new_err(format!(
+            "model {model}: counts are for models of populations, such as HKY+P"
+        )));
+    }
+    let alignment = alignment.cast::<Alignment>()?.get();
+    reversible(
+        py, alignment, &tree, model, fit, brlen, epsilon, site_rates, engines,
+    )
+}
+
 /// An evaluation under a nonreversible model or one of populations.
-pub(crate) struct Given<'t> {
-    pub(crate) name: RootedModelName,
-    pub(crate) tree: &'t str,
-    pub(crate) fit: Fit,
-    pub(crate) epsilon: f64,
-    pub(crate) engines: Option<usize>,
+struct Given<'t> {
+    name: RootedModelName,
+    tree: &'t str,
+    fit: Fit,
+    epsilon: f64,
+    engines: Option<usize>,
 }
 
 /// The likelihood of a tree at its own root.
-pub(crate) fn evaluate(
+fn evaluate_rooted(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
     given: &Given<'_>,

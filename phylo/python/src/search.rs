@@ -1,6 +1,6 @@
 //! Searches and bootstraps, gene trees.
 
-use crate::alignment::{Alignment, doubles};
+use crate::alignment::{self, Alignment, doubles};
 use crate::interrupt::{Stoppable, interruptible};
 use crate::parts::{self, PhyloError, TreeText, choose, refuse};
 use pyo3::prelude::*;
@@ -352,7 +352,7 @@ pub(crate) fn genes<'py>(
     };
     // No model's name has an equals sign; every line of partitions has one.
     let lines = Some(model).filter(|text| text.contains('='));
-    let (alignment, text) = parts::loci(loci, lines, model)?;
+    let (alignment, text) = alignment::loci(loci, lines, model)?;
     let reader = Reader {
         memory: Memory::new(None),
         warn: |_| {},
