@@ -299,7 +299,8 @@ fn scaled(counts: [u32; 4], size: usize) -> (Vec<(usize, f64)>, f64) {
     (states, most)
 }
 
-/// The states of a population from which counts may be drawn, each with the logarithm of the chance.
+/// The states of a population from which counts may be drawn, each with the logarithm of its
+/// chance.
 fn log_likelihoods(counts: [u32; 4], size: usize) -> Vec<(usize, f64)> {
     let there: Vec<usize> = (0..4).filter(|&base| counts[base] > 0).collect();
     let log = |copies: usize| libm::log(copies as f64 / size as f64);
