@@ -65,16 +65,18 @@ impl Iterator for ControlMessages<'_> {
 }
 
 /// Replaces the destination address in control messages that the kernel made (IP_PKTINFO,
-/// IPV6_PKTINFO), unless they were truncated.
+/// IPV6_PKTINFO), unless they were truncated. Allocates nothing: a signal handler may call it.
 pub fn set_destination(control: &mut [u8], to: IpAddr) {
-    let blocks: Vec<ControlMessage> = ControlMessages::new(control).collect();
-    for block in blocks {
+    let mut at = 0;
+    while let Some(block) = (ControlMessages { control, at }).next() {
+        at = block.whole.end;
         let value = &mut control[block.value];
         match (block.level, block.kind) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 if let (IpAddr::V4(ip), Some(places)) = (to, value.get_mut(4..12)) {
                     // `ipi_spec_dst` and `ipi_addr`: one address for a datagram that came in.
-                    places.copy_from_slice(&[ip.octets(), ip.octets()].concat());
+                    places[..4].copy_from_slice(&ip.octets());
+                    places[4..].copy_from_slice(&ip.octets());
                 }
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {

@@ -10,30 +10,43 @@
 use crate::attachment::{map_to_read, request};
 use crate::marked::{address, waiting_call};
 use crate::real::{
-    bytes_at, count as number_of, has_sound_name, is_in_first_page, length, move_message,
-    pieces_of, segment_of, set_errno,
+    Framed, bytes_at, count as number_of, has_sound_name, is_in_first_page, length, move_message,
+    pieces_of, segment_of, whole_of,
 };
 use crate::rings::is_due;
 use crate::table::{self, Record, record};
 use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::DATAGRAMS;
 use sidecore_net_rings::datagram::{
-    DIRECTORY_BYTES, Directory, FRAME_BYTES, FRAMED_BYTES_MAX, Frame, IS_V6, NAME_BYTES, OPEN,
-    Place, PlaceState, SEGMENTS_MAX, SENDS_V4, SENDS_V6, WRITES, plain, read_name, write_name,
+    DIRECTORY_BYTES, Directory, FRAMED_BYTES_MAX, Frame, IS_V6, NAME_BYTES, OPEN, Place,
+    PlaceState, SEGMENTS_MAX, SENDS_V4, SENDS_V6, WRITES, plain, read_name, write_name,
 };
 use sidecore_sys::SharedMapping;
 use sidecore_sys::control_message::set_destination;
 use std::ffi::{c_int, c_uint, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The directory of the run, which forked children have, too.
-static DIRECTORY: OnceLock<SharedMapping> = OnceLock::new();
+/// The directory of the run, which forked children have, too; it is never unmapped. No lock: a child
+/// would have one that a thread of its parent holds.
+static DIRECTORY: AtomicPtr<SharedMapping> = AtomicPtr::new(ptr::null_mut());
 
 fn directory() -> Option<Directory<'static>> {
-    Directory::over(DIRECTORY.get()?.slice())
+    // SAFETY: null, or what `keep` has leaked.
+    let mapping = unsafe { DIRECTORY.load(Ordering::Acquire).as_ref() };
+    Directory::over(mapping?.slice())
+}
+
+/// Keeps a mapping of the directory, unless another thread was first: both are of the same memory.
+fn keep(mapping: SharedMapping) {
+    let mapping = Box::into_raw(Box::new(mapping));
+    let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+    let kept = DIRECTORY.compare_exchange(ptr::null_mut(), mapping, success, failure);
+    if kept.is_err() {
+        // SAFETY: it was made above, and nothing else has it.
+        drop(unsafe { Box::from_raw(mapping) });
+    }
 }
 
 /// What may be done with a socket past the supervisor now; none: nothing, or it is no datagram
@@ -64,12 +77,11 @@ fn state_of(file: c_int, record: &Record) -> Option<PlaceState> {
 #[cold]
 fn ask(file: c_int, record: &Record) -> Option<PlaceState> {
     record.calls.store(0, Ordering::Relaxed);
-    let has_directory = DIRECTORY.get().is_some();
+    let has_directory = directory().is_some();
     match request(file, DATAGRAMS, has_directory.into()) {
         Ok([number, generation, memory, _]) => {
             if let Some(mapping) = map_to_read(memory.cast_signed(), DIRECTORY_BYTES) {
-                // Another thread may have been first; its mapping is of the same memory.
-                DIRECTORY.set(mapping).ok();
+                keep(mapping);
             }
             let place = Place { number, generation };
             let Some(state) = directory().and_then(|it| it.state(place)) else {
@@ -165,8 +177,8 @@ pub(crate) unsafe fn receive(
             discard(file);
         }
     }
-    set_errno(libc::EAGAIN);
-    Some(-1)
+    // The supervisor's call waits for more, if this one may wait.
+    None
 }
 
 /// recvmmsg(2); none: it is the supervisor's call. The limit of time is passed over, and only the
@@ -211,8 +223,8 @@ pub(crate) unsafe fn receive_many(
         }
     }
     if done == 0 {
-        set_errno(libc::EAGAIN);
-        return Some(-1);
+        // As above.
+        return None;
     }
     Some(number_of(done))
 }
@@ -418,7 +430,7 @@ pub(crate) unsafe fn send_many(
         };
         done += sent;
         // As in the kernel, the program sends the rest again, and hears then of an error.
-        if sent < room {
+        if sent == 0 {
             break;
         }
     }
@@ -443,34 +455,26 @@ unsafe fn send_some<const N: usize>(
     let mut framed = [Framed::EMPTY; N];
     // SAFETY: zeros are empty messages.
     let mut asked: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
-    let mut ready = 0;
+    let (mut ready, mut cost) = (0, 0);
     let places = asked.iter_mut().zip(&mut framed);
     for (message, (asked, framed)) in messages.iter().zip(places) {
-        let header = &message.msg_hdr;
         // SAFETY: by the caller.
-        let segment_bytes = unsafe { segment_of(header) };
-        let Some(segment_bytes) = segment_bytes else {
+        let made = unsafe { prepare(state, directory, &message.msg_hdr, framed) };
+        let Some((header, bytes)) = made else {
             break;
         };
-        if header.msg_name.is_null() || header.msg_namelen == 0 {
-            if !state.has(WRITES) {
-                break;
-            }
-            asked.msg_hdr = *header;
-        } else {
-            // SAFETY: by the caller.
-            let made = unsafe { Framed::of(state, directory, header, segment_bytes) };
-            let Some(made) = made else {
-                break;
-            };
-            *framed = made;
-            asked.msg_hdr = framed.header();
+        let more = cost_of(bytes);
+        if ready > 0 && cost + more > UNTAKEN_MAX {
+            break;
         }
+        asked.msg_hdr = header;
+        cost += more;
         ready += 1;
     }
     if ready == 0 {
         return None;
     }
+    pace(file, cost);
     let arguments = [
         file.into(),
         address(asked.as_mut_ptr()),
@@ -481,117 +485,100 @@ unsafe fn send_some<const N: usize>(
     // SAFETY: by the caller; the frames outlive the call.
     let sent = unsafe { waiting_call(libc::SYS_sendmmsg, arguments) };
     let count = usize::try_from(sent).unwrap_or(0);
-    for (message, (asked, framed)) in messages
-        .iter_mut()
-        .zip(asked.iter().zip(&framed))
-        .take(count)
-    {
+    let done = asked.iter().zip(&framed).take(count);
+    for (message, (asked, framed)) in messages.iter_mut().zip(done) {
         message.msg_len = asked.msg_len.saturating_sub(framed.frame_bytes());
     }
     Some(sent)
 }
 
-/// A message to the desk: a frame, and a program's pieces behind it.
-#[derive(Clone, Copy)]
-struct Framed {
-    frame: [u8; FRAME_BYTES],
-    /// The first one is the frame's.
-    pieces: [libc::iovec; PIECES_MAX + 1],
-    /// Number of pieces; 0: it is not one.
-    count: usize,
-    desk: [u8; NAME_BYTES],
-    desk_bytes: usize,
+/// The header by which a program's message is sent past the supervisor, and the message's bytes;
+/// none if it may not.
+///
+/// # Safety
+/// As for sendmsg(2); what is returned refers to `framed`.
+unsafe fn prepare(
+    state: PlaceState,
+    directory: Directory<'_>,
+    header: &libc::msghdr,
+    framed: &mut Framed,
+) -> Option<(libc::msghdr, usize)> {
+    // SAFETY: by the caller.
+    let (segment_bytes, bytes) = unsafe { (segment_of(header)?, whole_of(header)?) };
+    if header.msg_name.is_null() || header.msg_namelen == 0 {
+        return state.has(WRITES).then_some((*header, bytes));
+    }
+    // SAFETY: by the caller.
+    let peer = unsafe { peer_of(state, directory, header)? };
+    let segments = bytes.div_ceil(usize::from(segment_bytes).max(1));
+    let has_too_many = segment_bytes > 0 && segments > SEGMENTS_MAX;
+    if bytes > FRAMED_BYTES_MAX || has_too_many {
+        return None;
+    }
+    // SAFETY: by the caller.
+    let pieces = unsafe { pieces_of(header) };
+    let frame = Frame {
+        peer,
+        segment_bytes,
+    };
+    *framed = Framed::of(frame, pieces, write_name(state.desk()?, state.has(IS_V6)))?;
+    Some((framed.header(), bytes))
 }
 
-impl Framed {
-    const EMPTY: Self = Self {
-        frame: [0; FRAME_BYTES],
-        pieces: [libc::iovec {
-            iov_base: ptr::null_mut(),
-            iov_len: 0,
-        }; PIECES_MAX + 1],
-        count: 0,
-        desk: [0; NAME_BYTES],
-        desk_bytes: 0,
+/// The destination of a program's message; none if it is not one of the desk's.
+///
+/// # Safety
+/// The header is the program's, and has a name.
+unsafe fn peer_of(
+    state: PlaceState,
+    directory: Directory<'_>,
+    header: &libc::msghdr,
+) -> Option<SocketAddr> {
+    let bytes = header.msg_namelen.to_usize();
+    if is_in_first_page(header.msg_name.addr()) || bytes > NAME_BYTES_MAX {
+        return None;
+    }
+    // SAFETY: by the caller.
+    let name = unsafe { bytes_at(header.msg_name.cast(), bytes.min(NAME_BYTES)) };
+    let (peer, is_v6) = read_name(name)?;
+    let peer = plain(peer);
+    let family = if peer.is_ipv4() { SENDS_V4 } else { SENDS_V6 };
+    let is_allowed = state.has(family) && is_v6 == state.has(IS_V6) && peer.port() > 0;
+    (is_allowed && directory.reaches(peer.ip())).then_some(peer)
+}
+
+/// Counts what the supervisor has to take from its sockets, and has it take that before there is
+/// more than their buffers hold: like a kernel's socket, a fast program waits and loses nothing.
+fn pace(file: c_int, cost: u32) {
+    // A socket with a place counts no calls.
+    let Some(record) = record(file) else {
+        return;
     };
-
-    /// A program's message with a name; none if it is not for the desk.
-    ///
-    /// # Safety
-    /// The header is the program's, and has a name.
-    unsafe fn of(
-        state: PlaceState,
-        directory: Directory<'_>,
-        header: &libc::msghdr,
-        segment_bytes: u16,
-    ) -> Option<Self> {
-        if is_in_first_page(header.msg_name.addr()) {
-            return None;
-        }
-        let bytes = header.msg_namelen.to_usize().min(NAME_BYTES);
-        // SAFETY: by the caller.
-        let (peer, is_v6) = read_name(unsafe { bytes_at(header.msg_name.cast(), bytes) })?;
-        let peer = plain(peer);
-        let family = if peer.is_ipv4() { SENDS_V4 } else { SENDS_V6 };
-        let is_allowed = state.has(family) && is_v6 == state.has(IS_V6) && peer.port() > 0;
-        if !is_allowed || !directory.reaches(peer.ip()) {
-            return None;
-        }
-        // SAFETY: by the caller.
-        let pieces = unsafe { pieces_of(header) };
-        let whole = pieces
-            .iter()
-            .try_fold(0_usize, |sum, piece| sum.checked_add(piece.iov_len))?;
-        let segments = whole.div_ceil(usize::from(segment_bytes).max(1));
-        let has_too_many = segment_bytes > 0 && segments > SEGMENTS_MAX;
-        if whole > FRAMED_BYTES_MAX || has_too_many {
-            return None;
-        }
-        let mut made = Self::EMPTY;
-        made.pieces
-            .get_mut(1..=pieces.len())?
-            .copy_from_slice(pieces);
-        made.count = pieces.len() + 1;
-        (made.desk, made.desk_bytes) = write_name(state.desk()?, is_v6);
-        made.frame = Frame {
-            peer,
-            segment_bytes,
-        }
-        .bytes();
-        Some(made)
+    let before = record.calls.fetch_add(cost, Ordering::Relaxed);
+    if before.saturating_add(cost) > UNTAKEN_MAX {
+        record.calls.store(cost, Ordering::Relaxed);
+        // If it fails, what there is no room for is lost, which UDP allows.
+        request(file, DATAGRAMS, 1).ok();
     }
+}
 
-    /// Its header, which refers to it.
-    fn header(&mut self) -> libc::msghdr {
-        self.pieces[0] = libc::iovec {
-            iov_base: self.frame.as_mut_ptr().cast(),
-            iov_len: FRAME_BYTES,
-        };
-        // SAFETY: zeros are an empty message.
-        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        header.msg_name = self.desk.as_mut_ptr().cast();
-        header.msg_namelen = length(self.desk_bytes);
-        header.msg_iov = self.pieces.as_mut_ptr();
-        header.msg_iovlen = self.count as _;
-        header
-    }
-
-    /// Bytes that are not the program's.
-    fn frame_bytes(&self) -> c_uint {
-        if self.count == 0 {
-            return 0;
-        }
-        FRAME_BYTES as c_uint
-    }
+/// The memory of the kernel's that a message takes, or more.
+fn cost_of(bytes: usize) -> u32 {
+    let bytes = u32::try_from(bytes).unwrap_or(UNTAKEN_MAX);
+    let memory = bytes.saturating_mul(2).saturating_add(1024);
+    memory.min(UNTAKEN_MAX)
 }
 
 /// Flags of a send that do not concern the datagram.
 const PLAIN_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM;
 /// Datagrams of other processes that one call skips.
 const FOREIGN_MAX: usize = 64;
+/// Memory of messages that the supervisor has not taken, in bytes: less than the kernel's default
+/// SO_RCVBUF.
+const UNTAKEN_MAX: u32 = 160 << 10;
 /// Messages of one system call: their headers are on the stack, which may have 16 KiB.
 const MESSAGES_MAX: usize = 16;
 /// Messages of one call of the program (UIO_MAXIOV).
 const COUNT_MAX: usize = 1024;
-/// Pieces of a message with a frame.
-const PIECES_MAX: usize = 4;
+/// Bytes of `struct sockaddr_storage`.
+const NAME_BYTES_MAX: usize = 128;

@@ -2,8 +2,9 @@
 //! messages of sendmsg(2) and recvmsg(2) refer to.
 
 use sidecore_bare::width::ToUsize;
+use sidecore_net_rings::datagram::{FRAME_BYTES, Frame, NAME_BYTES};
 use sidecore_sys::control_message::ControlMessages;
-use std::ffi::{CStr, c_int, c_long, c_void};
+use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -158,6 +159,20 @@ pub(crate) unsafe fn pieces_of(header: &libc::msghdr) -> &[libc::iovec] {
     unsafe { std::slice::from_raw_parts(header.msg_iov, count) }
 }
 
+/// The number of bytes of a message; none if the kernel refuses it.
+///
+/// # Safety
+/// As for [`pieces_of`].
+pub(crate) unsafe fn whole_of(header: &libc::msghdr) -> Option<usize> {
+    let count: usize = header.msg_iovlen as _;
+    if count > KERNELS_PIECES_MAX || count > 0 && is_in_first_page(header.msg_iov.addr()) {
+        return None;
+    }
+    // SAFETY: by the caller.
+    let mut pieces = unsafe { pieces_of(header) }.iter();
+    pieces.try_fold(0_usize, |sum, piece| sum.checked_add(piece.iov_len))
+}
+
 /// Bytes of the program's.
 ///
 /// # Safety
@@ -194,6 +209,73 @@ pub(crate) unsafe fn segment_of(header: &libc::msghdr) -> Option<u16> {
     Some(u16::from_ne_bytes(*segment.first_chunk()?)).filter(|bytes| *bytes > 0)
 }
 
+/// A message to the supervisor's desk: a frame, and a program's pieces behind it.
+#[derive(Clone, Copy)]
+pub(crate) struct Framed {
+    frame: [u8; FRAME_BYTES],
+    /// The first one is the frame's.
+    pieces: [libc::iovec; PIECES_MAX + 1],
+    /// Number of pieces; 0: it is not one.
+    count: usize,
+    desk: [u8; NAME_BYTES],
+    desk_bytes: usize,
+}
+
+impl Framed {
+    pub(crate) const EMPTY: Self = Self {
+        frame: [0; FRAME_BYTES],
+        pieces: [libc::iovec {
+            iov_base: ptr::null_mut(),
+            iov_len: 0,
+        }; PIECES_MAX + 1],
+        count: 0,
+        desk: [0; NAME_BYTES],
+        desk_bytes: 0,
+    };
+
+    /// These pieces behind a frame, for the desk with this name; none if they are too many.
+    pub(crate) fn of(
+        frame: Frame,
+        pieces: &[libc::iovec],
+        (desk, desk_bytes): ([u8; NAME_BYTES], usize),
+    ) -> Option<Self> {
+        let mut made = Self {
+            frame: frame.bytes(),
+            count: pieces.len() + 1,
+            desk,
+            desk_bytes,
+            ..Self::EMPTY
+        };
+        made.pieces
+            .get_mut(1..=pieces.len())?
+            .copy_from_slice(pieces);
+        Some(made)
+    }
+
+    /// Its header, which refers to it.
+    pub(crate) fn header(&mut self) -> libc::msghdr {
+        self.pieces[0] = libc::iovec {
+            iov_base: self.frame.as_mut_ptr().cast(),
+            iov_len: FRAME_BYTES,
+        };
+        // SAFETY: zeros are an empty message.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_name = self.desk.as_mut_ptr().cast();
+        header.msg_namelen = length(self.desk_bytes);
+        header.msg_iov = self.pieces.as_mut_ptr();
+        header.msg_iovlen = self.count as _;
+        header
+    }
+
+    /// Bytes that are not the program's.
+    pub(crate) fn frame_bytes(&self) -> c_uint {
+        if self.count == 0 {
+            return 0;
+        }
+        FRAME_BYTES as c_uint
+    }
+}
+
 /// True for a null pointer, or nearly one.
 pub(crate) fn is_in_first_page(address: usize) -> bool {
     address < FIRST_PAGE
@@ -203,3 +285,7 @@ pub(crate) fn is_in_first_page(address: usize) -> bool {
 const FIRST_PAGE: usize = 4096;
 /// Control messages among which a segment's length is looked for.
 const SEGMENT_CONTROL_BYTES_MAX: usize = 64;
+/// Pieces of a message with a frame, besides that.
+const PIECES_MAX: usize = 4;
+/// Pieces of any message (UIO_MAXIOV).
+const KERNELS_PIECES_MAX: usize = 1024;

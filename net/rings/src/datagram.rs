@@ -121,7 +121,23 @@ impl<'m> Directory<'m> {
     /// loopback; none: it is none of the supervisor's.
     #[must_use]
     pub fn way(self, at: SocketAddr) -> Option<(SocketAddr, IpAddr)> {
-        let way = self.index(at).checked_sub(1)?;
+        let mut number = self.index(at);
+        for _ in 0..CHANGES_MAX {
+            if let Some(way) = self.way_in(number.checked_sub(1)?, at) {
+                return Some(way);
+            }
+            // The address may have got another way between the two, and its former one been reused.
+            let now = self.index(at);
+            if now == number {
+                break;
+            }
+            number = now;
+        }
+        None
+    }
+
+    /// A way, if it is that of an address.
+    fn way_in(self, way: u16, at: SocketAddr) -> Option<(SocketAddr, IpAddr)> {
         let start = way_at(u32::from(way))?;
         let before = self.0.load_u64(start);
         let words: [u64; 7] = std::array::from_fn(|word| self.0.load_u64(start + 8 + word * 8));
@@ -345,6 +361,8 @@ fn plain_ip(ip: IpAddr) -> IpAddr {
     }
 }
 
+/// Ways that one look-up follows an address to.
+const CHANGES_MAX: usize = 16;
 const FRAME_MARK: [u8; 4] = *b"sdcF";
 const PLACE_TABLE: usize = 0;
 const REACH_TABLE: usize = PLACE_TABLE + PLACES as usize * 8;

@@ -2,8 +2,8 @@
 //!
 //! Descriptors of a forked child, and those that its parent keeps.
 
-use super::supervisor::{Session, supervisor};
-use super::{read, send, write};
+use super::supervisor::{Datagrams, Session, peer, supervisor};
+use super::{PATIENCE, error_of, read, send, write};
 use crate::marked::{call, credentials, kernels_option};
 use crate::real::{errno, flags_of, set_errno};
 use crate::table::{ENDED, GONE, Kind, PARDONED, SHUT_WRITE, kind};
@@ -301,4 +301,231 @@ fn a_child_that_waits_in_its_parents_epoll_instance_takes_the_rings_back() {
     assert_eq!(read(session.file(), 8), Ok(b"abc".to_vec()));
     // SAFETY: a call without pointers.
     assert_eq!(unsafe { crate::close(epoll) }, 0);
+}
+
+/// The next datagram, or the error of the call.
+fn received(it: &Datagrams) -> Result<(Vec<u8>, SocketAddr), ErrorKind> {
+    let mut bytes = [0; 64];
+    let (count, from) = it.socket.recv_from(&mut bytes).map_err(|it| it.kind())?;
+    Ok((bytes[..count].to_vec(), from))
+}
+
+/// The next frame at the desk, and its payload.
+fn framed(it: &Datagrams) -> (Frame, Vec<u8>) {
+    let mut bytes = [0; 256];
+    let count = it.desk.recv(&mut bytes).unwrap();
+    let (frame, payload) = Frame::read(&bytes[..count]).unwrap();
+    (frame, payload.to_vec())
+}
+
+#[test]
+fn datagrams_come_from_the_hosts_in_the_directory() {
+    let it = Datagrams::new(OPEN);
+    it.give(&[Some(b"one"), None, Some(b"two"), Some(b"")]);
+    for expected in ["one", "two", ""] {
+        assert_eq!(received(&it), Ok((expected.into(), peer())));
+    }
+    it.socket.set_nonblocking(true).unwrap();
+    assert_eq!(received(&it), Err(ErrorKind::WouldBlock));
+    it.give(&[None]);
+    assert_eq!(received(&it), Err(ErrorKind::WouldBlock));
+    it.give(&[None, Some(b"three")]);
+    let mut bytes = [0; 8];
+    for _ in 0..2 {
+        let (count, from) = it.socket.peek_from(&mut bytes).unwrap();
+        assert_eq!((&bytes[..count], from), (b"three".as_slice(), peer()));
+    }
+    assert_eq!(received(&it), Ok((b"three".to_vec(), peer())));
+    // What is not allowed, or another socket's, is the supervisor's call, here the kernel's.
+    let sender = it.sender.local_addr().unwrap();
+    let losses: [fn(&Datagrams); 2] = [|it| it.allow(0), Datagrams::lose_place];
+    for lose in losses {
+        lose(&it);
+        it.give(&[Some(b"four")]);
+        assert_eq!(received(&it), Ok((b"four".to_vec(), sender)));
+    }
+    assert_eq!(it.record().place.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn datagrams_are_sent_in_frames_to_hosts_of_the_stack() {
+    let it = Datagrams::new(OPEN | SENDS_V4);
+    let frame = |segment_bytes| Frame {
+        peer: peer(),
+        segment_bytes,
+    };
+    for payload in [b"reply".as_slice(), b""] {
+        assert_eq!(it.socket.send_to(payload, peer()).unwrap(), payload.len());
+        assert_eq!(framed(&it), (frame(0), payload.to_vec()));
+    }
+    // The kernel's, as without the library.
+    let to = it.sender.local_addr().unwrap();
+    assert_eq!(it.socket.send_to(b"plain", to).unwrap(), 5);
+    let mut bytes = [0; 64];
+    assert_eq!(it.sender.recv(&mut bytes).unwrap(), 5);
+    assert_eq!(bytes[..5], *b"plain");
+    // Larger than what fits behind a frame, and than any datagram.
+    let refused = it.socket.send_to(&[0; 65_536], peer()).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE));
+    // Several datagrams of one payload.
+    let mut control = [0_u8; 24];
+    control[..8].copy_from_slice(&18_u64.to_ne_bytes());
+    control[8..12].copy_from_slice(&libc::SOL_UDP.to_ne_bytes());
+    control[12..16].copy_from_slice(&libc::UDP_SEGMENT.to_ne_bytes());
+    control[16..18].copy_from_slice(&2_u16.to_ne_bytes());
+    let mut message = Messages::new(&it, &["segments"]);
+    let header = &mut message.headers[0].msg_hdr;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = control.len() as _;
+    // SAFETY: the header refers to what outlives the call.
+    let sent = unsafe { crate::sendmsg(it.file(), header, 0) };
+    assert_eq!(sent, 8);
+    assert_eq!(framed(&it), (frame(2), b"segments".to_vec()));
+}
+
+/// Headers with payloads, to and from the peer.
+struct Messages {
+    headers: Vec<libc::mmsghdr>,
+    _pieces: Vec<libc::iovec>,
+    payloads: Vec<Vec<u8>>,
+    names: Vec<[u8; 28]>,
+}
+
+impl Messages {
+    fn new(it: &Datagrams, texts: &[&str]) -> Self {
+        assert!(it.record().has(DATAGRAMS));
+        let mut payloads: Vec<Vec<u8>> = texts.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let (name, bytes) = sidecore_net_rings::datagram::write_name(peer(), false);
+        let mut names = vec![name; texts.len()];
+        let pieces = payloads.iter_mut().map(|payload| libc::iovec {
+            iov_base: payload.as_mut_ptr().cast(),
+            iov_len: payload.len(),
+        });
+        let mut pieces: Vec<libc::iovec> = pieces.collect();
+        let headers = pieces.iter_mut().zip(&mut names).map(|(piece, name)| {
+            // SAFETY: zeros are an empty message.
+            let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            message.msg_hdr.msg_name = name.as_mut_ptr().cast();
+            message.msg_hdr.msg_namelen = crate::real::length(bytes);
+            message.msg_hdr.msg_iov = piece;
+            message.msg_hdr.msg_iovlen = 1;
+            message
+        });
+        let headers = headers.collect();
+        Self {
+            headers,
+            _pieces: pieces,
+            payloads,
+            names,
+        }
+    }
+
+    fn count(&self) -> c_uint {
+        count(self.headers.len()).cast_unsigned()
+    }
+}
+
+#[test]
+fn many_messages_go_and_come_by_one_call() {
+    let it = Datagrams::new(OPEN | SENDS_V4);
+    let mut messages = Messages::new(&it, &["a", "bb", "ccc"]);
+    let (headers, number) = (messages.headers.as_mut_ptr(), messages.count());
+    // SAFETY: the headers refer to what outlives the call.
+    assert_eq!(unsafe { crate::sendmmsg(it.file(), headers, number, 0) }, 3);
+    let lengths = messages.headers.iter().map(|it| it.msg_len);
+    assert_eq!(lengths.collect::<Vec<c_uint>>(), [1, 2, 3]);
+    for expected in ["a", "bb", "ccc"] {
+        assert_eq!(framed(&it).1, expected.as_bytes());
+    }
+    // Those of other processes are dropped, and the others move up.
+    it.give(&[None, Some(b"one"), None, Some(b"three")]);
+    let mut messages = Messages::new(&it, &["......"; 20]);
+    messages.names.fill([0xff; 28]);
+    let (headers, number, none) = (
+        messages.headers.as_mut_ptr(),
+        messages.count(),
+        std::ptr::null_mut(),
+    );
+    // SAFETY: as above.
+    let taken = unsafe { crate::recvmmsg(it.file(), headers, number, 0, none) };
+    assert_eq!(taken, 2);
+    for (index, expected) in ["one", "three"].iter().enumerate() {
+        let bytes = messages.headers[index].msg_len as usize;
+        assert_eq!(messages.payloads[index][..bytes], *expected.as_bytes());
+        let (name, bytes) = sidecore_net_rings::datagram::write_name(peer(), false);
+        assert_eq!(messages.names[index][..bytes], name[..bytes]);
+        assert_eq!(messages.headers[index].msg_hdr.msg_namelen, 16);
+    }
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: as above.
+    let nothing = unsafe { crate::recvmmsg(it.file(), headers, number, flags, none) };
+    assert_eq!(error_of(nothing), libc::EAGAIN);
+}
+
+#[test]
+fn a_fast_program_waits_for_the_supervisor_and_loses_nothing() {
+    let it = Datagrams::new(OPEN | SENDS_V4);
+    it.desk.set_read_timeout(Some(PATIENCE)).unwrap();
+    let count = 2000;
+    for _ in 0..count {
+        assert_eq!(it.socket.send_to(&[7; 1000], peer()).unwrap(), 1000);
+    }
+    // More by one call than the desk's socket holds.
+    let text = "x".repeat(20_000);
+    let mut messages = Messages::new(&it, &[text.as_str(); 20]);
+    let (headers, number) = (messages.headers.as_mut_ptr(), messages.count());
+    // SAFETY: the headers refer to what outlives the call.
+    let sent = unsafe { crate::sendmmsg(it.file(), headers, number, 0) };
+    assert_eq!(sent, 20);
+    assert!(messages.headers.iter().all(|it| it.msg_len == 20_000));
+    let taken = it.taken();
+    assert!(taken > 0, "the supervisor was not asked");
+    for _ in taken..count + 20 {
+        assert_eq!(framed(&it).0.peer, peer());
+    }
+    // A message that is not where it says is the kernel's to refuse.
+    let header = &mut messages.headers[0].msg_hdr;
+    header.msg_iov = std::ptr::null_mut();
+    let header = &raw const *header;
+    // SAFETY: the kernel reports what it cannot read.
+    let refused = unsafe { crate::sendmsg(it.file(), header, 0) };
+    assert_eq!(error_of(refused), libc::EFAULT);
+}
+
+#[test]
+fn a_message_to_the_peer_needs_no_frame() {
+    let it = Datagrams::new(OPEN | WRITES);
+    it.socket.connect(it.desk.local_addr().unwrap()).unwrap();
+    let mut messages = Messages::new(&it, &["x"]);
+    messages.headers[0].msg_hdr.msg_name = std::ptr::null_mut();
+    let header = &raw const messages.headers[0].msg_hdr;
+    // SAFETY: the header refers to what outlives the call.
+    assert_eq!(unsafe { crate::sendmsg(it.file(), header, 0) }, 1);
+    let mut bytes = [0; FRAME_BYTES];
+    assert_eq!(it.desk.recv(&mut bytes).unwrap(), 1);
+    // A duplicate asks by itself.
+    let copy = it.socket.try_clone().unwrap();
+    assert!(record(copy.as_raw_fd()).unwrap().has(DATAGRAMS));
+    assert_eq!(
+        record(copy.as_raw_fd())
+            .unwrap()
+            .place
+            .load(Ordering::Relaxed),
+        0
+    );
+}
+
+#[test]
+fn a_child_receives_and_sends_by_the_directory_of_its_parent() {
+    let it = Datagrams::new(OPEN | SENDS_V4);
+    it.give(&[Some(b"parent"), Some(b"child")]);
+    assert_eq!(received(&it), Ok((b"parent".to_vec(), peer())));
+    let status = in_child(|| {
+        passed(&[
+            received(&it) == Ok((b"child".to_vec(), peer())),
+            it.socket.send_to(b"reply", peer()).is_ok(),
+        ])
+    });
+    assert_eq!(status, 0);
+    assert_eq!(framed(&it).1, b"reply");
 }

@@ -9,11 +9,11 @@ use sidecore_net_rings::{
     Stream, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS,
 };
 use sidecore_sync::Changed;
-use sidecore_sys::{SharedMap, Sharing};
+use sidecore_sys::{SharedMap, Sharing, message};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,8 @@ pub(crate) struct Supervisor {
     /// Places of streams that are over.
     free: Vec<u32>,
     directory: Option<SharedMap>,
-    places: HashMap<c_int, Place>,
+    /// Of datagram sockets: their places, their desks, and the number of frames that were taken.
+    places: HashMap<c_int, (Place, UdpSocket, usize)>,
     /// Numbers of places and of ways that were used.
     used: u16,
 }
@@ -78,7 +79,12 @@ pub(crate) fn answer(file: c_int, name: c_int, word: u32) -> Option<Result<[u32;
         TAKE_BACK => Some(all.take_back(file)),
         GROW => Some(all.grow(file)),
         DATAGRAMS => {
-            let place = *all.places.get(&file)?;
+            let (place, desk, taken) = all.places.get_mut(&file)?;
+            // What was sent before is taken first.
+            while message::receive(desk.as_fd(), &mut [], &mut [], 0).is_ok() {
+                *taken += 1;
+            }
+            let place = *place;
             let memory = match word {
                 0 => passed(all.directory.as_ref()?.file()),
                 _ => u32::MAX,
@@ -405,7 +411,8 @@ impl Datagrams {
                 number: used.into(),
                 generation: 0,
             };
-            all.places.insert(socket.as_raw_fd(), place);
+            let held = (place, desk.try_clone().unwrap(), 0);
+            all.places.insert(socket.as_raw_fd(), held);
             place
         };
         let it = Self {
@@ -425,6 +432,11 @@ impl Datagrams {
 
     pub(crate) fn record(&self) -> &'static Record {
         table::record(self.file()).unwrap()
+    }
+
+    /// Number of frames that the supervisor has taken because the library asked.
+    pub(crate) fn taken(&self) -> usize {
+        supervisor().places[&self.file()].2
     }
 
     /// Changes what the library may do.

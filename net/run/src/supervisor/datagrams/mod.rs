@@ -111,6 +111,10 @@ impl Datagrams {
             socket.local.set_port(port);
         }
         let port = socket.local.port();
+        // A socket that was closed there is forgotten below.
+        for owner in table.ports.owners(Transport::Udp, port) {
+            self.take_frames(table, owner);
+        }
         // Conflicts between the programs' own sockets are found before the stack is asked.
         if !table.take_port(inode, Transport::Udp, port, claim) {
             return Err(Errno::ADDRINUSE);
@@ -278,7 +282,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Serves a library's request for a place in the directory.
+    /// Serves a library's request for a place in the directory, which it also repeats before it
+    /// sends more than the supervisor's sockets hold: what it sent before is taken first.
     ///
     /// # Errors
     /// `EAGAIN`: the socket is the kernel's, or the stack has not answered yet; `EOPNOTSUPP`: it is
@@ -301,6 +306,7 @@ impl Datagrams {
         if socket.asked.is_some() {
             return Err(Errno::AGAIN);
         }
+        self.take(table, inode);
         table.directory.open(self.senders.all())?;
         let place = place_of(table, inode)?;
         publish(table, inode, Some(&*near));

@@ -7,6 +7,7 @@ use sidecore_net::sock::client::next_refusal;
 use sidecore_net_rings::datagram::{Frame, SEGMENTS_MAX};
 use sidecore_sys::message::BATCH_MAX;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::Ipv4Addr;
 
 /// Datagrams on their way to one destination.
 #[derive(Debug, Clone, Copy)]
@@ -189,8 +190,17 @@ impl Datagrams {
                     payloads: &payloads,
                     marks: Marks::default(),
                 };
-                if !self.deliver(table, *taker, &incoming) {
-                    table.forget(*taker);
+                // An earlier one may have found that it is closed.
+                let taker = match table.sockets.contains_key(taker) {
+                    true => Some(*taker),
+                    false => taker_of(table, table.engine.sharers(engine), *from),
+                };
+                if let Some(taker) = taker
+                    && !self.deliver(table, taker, &incoming)
+                {
+                    // What it sent before it was closed.
+                    self.take_frames(table, taker);
+                    table.forget(taker);
                 }
             }
         }
@@ -330,9 +340,12 @@ impl Datagrams {
                 let Some((frame, payload)) = Frame::read(message.payload) else {
                     continue;
                 };
-                if is_v6 || frame.peer.is_ipv4() {
+                let peer = address::plain_peer(frame.peer, is_v6);
+                // Calls refuse both.
+                let is_broadcast = peer.ip() == IpAddr::from(Ipv4Addr::BROADCAST);
+                if (is_v6 || peer.is_ipv4()) && !is_broadcast {
                     let marks = Marks::read(message.control);
-                    self.send_framed(table, inode, frame, payload, marks);
+                    self.send_framed(table, inode, Frame { peer, ..frame }, payload, marks);
                 }
             }
             // The desk sends nothing, so that no error has cut the batch short: it is empty.
@@ -355,9 +368,11 @@ impl Datagrams {
             0 => usize::MAX,
             bytes => bytes.into(),
         };
-        let mut segments = segments_of(payload, segment_bytes);
         // As many as the kernel would take; a library sends no more.
-        segments.truncate(SEGMENTS_MAX);
+        let most = segment_bytes
+            .saturating_mul(SEGMENTS_MAX)
+            .min(payload.len());
+        let segments = segments_of(&payload[..most], segment_bytes);
         let outgoing = Outgoing {
             source: None,
             peer: frame.peer,

@@ -183,6 +183,7 @@ impl Datagrams {
                 let sent = sent.map_err(|error| translated(table, inode, error))?;
                 // As in the kernel, the datagram is delivered before the call returns.
                 self.take(table, inode);
+                publish(table, inode, Some(&*near));
                 return Ok(sent);
             }
             Given::Other => return Err(Errno::AFNOSUPPORT),

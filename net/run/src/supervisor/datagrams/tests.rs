@@ -244,6 +244,10 @@ fn frames_go_where_they_say() {
         .bytes()
         .to_vec()
     };
+    let unspecified = Frame {
+        peer: SocketAddr::from(([0; 4], 2)),
+        segment_bytes: 0,
+    };
     for (number, frame, payload) in [
         (0, frame(2, 0), "one"),
         (0, Vec::new(), "malformed, but as long as a frame is"),
@@ -253,6 +257,8 @@ fn frames_go_where_they_say() {
         // Nothing is bound there.
         (0, frame(9, 0), "lost"),
         (0, frame(2, 0), ""),
+        // This host.
+        (0, unspecified.bytes().to_vec(), "here"),
     ] {
         let message = [frame.as_slice(), payload.as_bytes()].concat();
         message::send(programs.near[number].as_fd(), &name, &message, &[], 0).unwrap();
@@ -261,7 +267,7 @@ fn frames_go_where_they_say() {
         wait(desk);
         programs.datagrams.take(&mut programs.table, inode);
     }
-    for expected in ["one", "th", "re", "e", ""] {
+    for expected in ["one", "th", "re", "e", "", "here"] {
         let expected = expected.as_bytes().to_vec();
         assert_eq!(programs.receive(1), (expected, Some(at(1))));
     }
