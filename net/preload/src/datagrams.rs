@@ -28,8 +28,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The directory of the run, which forked children have, too; it is never unmapped. No lock: a child
-/// would have one that a thread of its parent holds.
+/// The directory of the run, which forked children have, too; it is never unmapped. It has no lock:
+/// a child would find one held that a thread of its parent has.
 static DIRECTORY: AtomicPtr<SharedMapping> = AtomicPtr::new(ptr::null_mut());
 
 fn directory() -> Option<Directory<'static>> {
@@ -460,10 +460,9 @@ unsafe fn send_some<const N: usize>(
     for (message, (asked, framed)) in messages.iter().zip(places) {
         // SAFETY: by the caller.
         let made = unsafe { prepare(state, directory, &message.msg_hdr, framed) };
-        let Some((header, bytes)) = made else {
+        let Some((header, more)) = made else {
             break;
         };
-        let more = cost_of(bytes);
         if ready > 0 && cost + more > UNTAKEN_MAX {
             break;
         }
@@ -492,8 +491,8 @@ unsafe fn send_some<const N: usize>(
     Some(sent)
 }
 
-/// The header by which a program's message is sent past the supervisor, and the message's bytes;
-/// none if it may not.
+/// The header by which a program's message is sent past the supervisor, and the message's cost
+/// ([`pace`]); none if it may not.
 ///
 /// # Safety
 /// As for sendmsg(2); what is returned refers to `framed`.
@@ -502,17 +501,20 @@ unsafe fn prepare(
     directory: Directory<'_>,
     header: &libc::msghdr,
     framed: &mut Framed,
-) -> Option<(libc::msghdr, usize)> {
+) -> Option<(libc::msghdr, u32)> {
     // SAFETY: by the caller.
     let (segment_bytes, bytes) = unsafe { (segment_of(header)?, whole_of(header)?) };
+    let segments = match usize::from(segment_bytes) {
+        0 => 1,
+        each => bytes.div_ceil(each),
+    };
+    let cost = cost_of(bytes, segments);
     if header.msg_name.is_null() || header.msg_namelen == 0 {
-        return state.has(WRITES).then_some((*header, bytes));
+        return state.has(WRITES).then_some((*header, cost));
     }
     // SAFETY: by the caller.
     let peer = unsafe { peer_of(state, directory, header)? };
-    let segments = bytes.div_ceil(usize::from(segment_bytes).max(1));
-    let has_too_many = segment_bytes > 0 && segments > SEGMENTS_MAX;
-    if bytes > FRAMED_BYTES_MAX || has_too_many {
+    if bytes > FRAMED_BYTES_MAX || segments > SEGMENTS_MAX {
         return None;
     }
     // SAFETY: by the caller.
@@ -522,7 +524,7 @@ unsafe fn prepare(
         segment_bytes,
     };
     *framed = Framed::of(frame, pieces, write_name(state.desk()?, state.has(IS_V6)))?;
-    Some((framed.header(), bytes))
+    Some((framed.header(), cost))
 }
 
 /// The destination of a program's message; none if it is not one of the desk's.
@@ -562,11 +564,13 @@ fn pace(file: c_int, cost: u32) {
     }
 }
 
-/// The memory of the kernel's that a message takes, or more.
-fn cost_of(bytes: usize) -> u32 {
-    let bytes = u32::try_from(bytes).unwrap_or(UNTAKEN_MAX);
-    let memory = bytes.saturating_mul(2).saturating_add(1024);
-    memory.min(UNTAKEN_MAX)
+/// The memory of the kernel's that a message of this number of datagrams takes, or more; at most
+/// [`UNTAKEN_MAX`].
+fn cost_of(bytes: usize, datagrams: usize) -> u32 {
+    let memory = datagrams
+        .saturating_mul(1024)
+        .saturating_add(bytes.saturating_mul(2));
+    u32::try_from(memory).map_or(UNTAKEN_MAX, |memory| memory.min(UNTAKEN_MAX))
 }
 
 /// Flags of a send that do not concern the datagram.

@@ -60,7 +60,8 @@ mod request {
     /// Waits for the end of a session that was closed, by its inode, as long as SO_LINGER says.
     pub const LINGER: i32 = 7;
     /// Requests a place for a datagram socket in the run's directory, with 1 if this process has
-    /// the directory already.
+    /// the directory already. What was sent before is taken first: the library repeats the request
+    /// before it sends more than the supervisor's sockets hold.
     pub const DATAGRAMS: i32 = 8;
     /// Words of 32 bits in each request's value.
     pub const WORDS: usize = 4;
