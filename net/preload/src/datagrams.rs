@@ -11,7 +11,7 @@ use crate::attachment::{map_to_read, request};
 use crate::marked::{address, waiting_call};
 use crate::real::{
     Framed, bytes_at, count as number_of, has_sound_name, is_in_first_page, length, move_message,
-    pieces_of, segment_of, whole_of,
+    pieces_of, real, segment_of, whole_of,
 };
 use crate::rings::is_due;
 use crate::table::{self, Record, record};
@@ -425,8 +425,18 @@ pub(crate) unsafe fn send_many(
         // SAFETY: by the caller.
         let sent = match unsafe { send_some::<MESSAGES_MAX>(file, some, flags) } {
             None if done == 0 => return None,
+            None => {
+                // From this one on it is the supervisor's call.
+                let rest = number_of(total - done).cast_unsigned();
+                // SAFETY: as above.
+                let next = unsafe { messages.add(done) };
+                let sent = real!(sendmmsg(file => c_int, next => *mut libc::mmsghdr,
+                    rest => c_uint, flags => c_int) -> c_int);
+                done += usize::try_from(sent).unwrap_or(0);
+                break;
+            }
             Some(-1) if done == 0 => return Some(-1),
-            sent => usize::try_from(sent.unwrap_or(0)).unwrap_or(0),
+            Some(sent) => usize::try_from(sent).unwrap_or(0),
         };
         done += sent;
         // As in the kernel, the program sends the rest again, and hears then of an error.
