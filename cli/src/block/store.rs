@@ -33,7 +33,7 @@ pub(crate) enum Command {
     /// Make a file of keys for an encrypted store, or add a key to one.
     Domain(DomainArgs),
     /// Store an image under a name; only what the store has not yet is written.
-    Add(AddArgs),
+    Add(Box<AddArgs>),
     /// List the versions in a store.
     List(ListArgs),
     /// Write a version to a file.

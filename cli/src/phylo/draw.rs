@@ -1,7 +1,7 @@
 //! `sidecore phylo draw`.
 
 use super::common::reader;
-use super::trees::check_time;
+use super::root::check_time;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
 use sidecore_phylo::newick::Newick;

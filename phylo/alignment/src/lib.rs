@@ -3,7 +3,7 @@
 //! Top-down: [`Alignment::parse`] takes a file's bytes in any of the formats. [`Patterns`] is the
 //! input of the likelihood, made for one alphabet and one set of sites.
 //! [`Findings`] are oddities of a usable alignment that a user should know. [`newick`]: trees as
-//! text.
+//! text. [`packed`]: files that were compressed.
 //! Must stay true: parsers take any bytes and never panic. Their memory is proportional to the
 //! bytes, not to the numbers that these state.
 
@@ -16,6 +16,7 @@ mod loci;
 mod maple;
 pub mod newick;
 mod nexus;
+pub mod packed;
 mod patterns;
 mod phylip;
 mod vcf;

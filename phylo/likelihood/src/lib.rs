@@ -8,13 +8,15 @@
 //! - [`rooted`]: nonreversible models on rooted trees, models of populations; [`profiles`]:
 //!   frequencies of each site.
 //! - [`parsimony`]: trees to start from.
-//! - [`splits`]: the parts in which branches divide the taxa.
+//! - [`splits`]: the parts in which branches divide the taxa; [`bootstrap`]: replicates, until more
+//!   would change no consensus.
 //! - [`simulate`]: alignments along a tree; [`random`]: numbers from a seed.
 //!
 //! Must stay true: one seed, one result, whatever the number of engines; unsafe code only in
 //! `kernel/simd`. Source: Blagojevic and others, "RAxML-Cell: Parallel phylogenetic tree inference
 //! on the Cell Broadband Engine" (2007), and what its kernels compute (Felsenstein 1981).
 
+pub mod bootstrap;
 pub mod kernel;
 pub mod likelihood;
 pub mod model;

@@ -195,7 +195,7 @@ pub(crate) fn partition_models<'py>(
         select_partitions(&tree, &alignment, &named, merge, &options, runner, |_| {})
     };
     let scheme = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
-    let dict = parts::report(py, &scheme.summary(&named, options.criterion))?;
+    let dict = parts::report(py, &scheme.summary(&named, options.criterion).0)?;
     dict.set_item("lines", scheme.to_lines(&named))?;
     Ok(dict)
 }

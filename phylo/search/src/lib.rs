@@ -25,7 +25,6 @@
 mod alrt;
 pub mod analysis;
 pub mod ancestors;
-pub mod bootstrap;
 pub mod compare;
 pub mod concordance;
 pub mod consensus;
@@ -34,7 +33,6 @@ pub mod dating;
 pub mod evaluation;
 pub mod heterotachy;
 pub mod io;
-pub mod packed;
 pub mod placement;
 pub mod quartets;
 pub mod rooting;
@@ -46,9 +44,10 @@ mod taxa;
 pub mod topology;
 mod ufboot;
 
+pub use sidecore_alignment::packed;
 pub use sidecore_likelihood::{
-    kernel, likelihood, model, msa, newick, parsimony, profiles, random, rooted, runner, simulate,
-    splits, tree,
+    bootstrap, kernel, likelihood, model, msa, newick, parsimony, profiles, random, rooted, runner,
+    simulate, splits, tree,
 };
 
 /// Runs the README's example.

@@ -3,10 +3,10 @@
 //! Under the multispecies coalescent the tree of the species is the one with the most quartets in
 //! common with the gene trees, once there are enough of these. The maximum is found by dynamic
 //! programming over clades: the best tree of a clade is the best way to cut it in two, and the
-//! score of a cut depends on its three sets of taxa alone. With up to 11 taxa all
-//! clades are candidates, and the result is the best of all trees. With more, candidates are the
-//! gene trees' own branches, completed where a gene tree lacks taxa, and those of a tree of mean
-//! distances; afterwards neighbouring trees (NNI) are taken as long as they score better.
+//! score of a cut depends on its three sets of taxa alone. With up to 11 taxa all clades are
+//! candidates, and the result is the best of all trees. With more, candidates are the gene trees'
+//! own branches, completed where a gene tree lacks taxa, and those of a tree of mean distances;
+//! afterwards neighbouring trees (NNI) are taken as long as they score better.
 //!
 //! Branches get their quartets' shares, local posterior probabilities and lengths in coalescent
 //! units. Quartets may be weighted by the gene trees' supports and lengths ([`Weighting`]).
@@ -43,8 +43,7 @@ use crate::newick::Newick;
 use crate::quartets::{Around, GeneTrees, branches};
 use crate::rooting::as_text;
 use crate::runner::{Runner, Work};
-use crate::taxa::TaxonSet;
-use crate::taxa::clades;
+use crate::taxa::{TaxonSet, clades};
 use distances::Distances;
 use sidecore_offload::OffloadError;
 use std::collections::{HashMap, HashSet};
@@ -259,17 +258,19 @@ struct Sums<S> {
     shares: [f64; 3],
 }
 
+/// A branch and its sums.
+type Summed<S> = (Around, Sums<S>);
+
 /// The sums of all branches with four neighbours.
 fn around_all<S: Score>(
     genes: &GeneTrees,
     score: &S,
     tree: &Newick,
     runner: &impl Runner,
-) -> Result<Vec<(Around, Sums<S::Sum>)>, OffloadError> {
+) -> Result<Vec<Summed<S::Sum>>, OffloadError> {
     let numbers = numbers(genes);
     let all = branches(tree, genes.taxa(), |label| numbers.get(label).copied());
-    let mut items: Vec<(Around, Option<Sums<S::Sum>>)> =
-        all.into_iter().map(|at| (at, None)).collect();
+    let mut items: Vec<(Around, Option<_>)> = all.into_iter().map(|at| (at, None)).collect();
     runner.run(Work::Support, &mut items, |(at, sums)| {
         *sums = Some(score.around(at));
     })?;
@@ -278,10 +279,8 @@ fn around_all<S: Score>(
 }
 
 fn numbers(genes: &GeneTrees) -> HashMap<&str, usize> {
-    let labels = genes.labels.iter().enumerate();
-    labels
-        .map(|(number, label)| (label.as_str(), number))
-        .collect()
+    let labels = genes.labels.iter().map(String::as_str);
+    labels.zip(0..).collect()
 }
 
 /// Writes the branches' values on a tree.

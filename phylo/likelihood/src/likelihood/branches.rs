@@ -8,7 +8,7 @@ use crate::kernel::Derivatives;
 use crate::runner::Runner;
 use crate::tree::{EdgeId, Walk};
 
-pub(crate) use crate::tree::LENGTH_MAX;
+pub use crate::tree::LENGTH_MAX;
 pub use crate::tree::LENGTH_MIN;
 
 impl<R: Runner> Likelihood<R> {

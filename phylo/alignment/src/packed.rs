@@ -8,11 +8,11 @@
 //! format 1.2.
 //!
 //! ```
-//! use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
+//! use sidecore_alignment::packed::{UNPACKED_BYTES_MAX, unpack};
 //!
 //! assert_eq!(unpack(b">a\nAC\n".to_vec(), UNPACKED_BYTES_MAX)?, b">a\nAC\n");
 //! assert!(unpack(b"\x1F\x8Bbroken".to_vec(), UNPACKED_BYTES_MAX).is_err());
-//! # Ok::<(), sidecore_phylo::packed::PackedError>(())
+//! # Ok::<(), sidecore_alignment::packed::PackedError>(())
 //! ```
 
 use liblzma::stream::{Action, Stream};

@@ -24,9 +24,9 @@
 //! a little more lenient.
 //!
 //! ```
-//! use sidecore_phylo::bootstrap::{Options, Replicates};
-//! use sidecore_phylo::newick::Newick;
-//! use sidecore_phylo::runner::Serial;
+//! use sidecore_likelihood::bootstrap::{Options, Replicates};
+//! use sidecore_likelihood::newick::Newick;
+//! use sidecore_likelihood::runner::Serial;
 //!
 //! let tree = Newick::parse("((a,b),c,(d,e));")?;
 //! let mut replicates = Replicates::new(&tree)?;
@@ -267,7 +267,7 @@ const ITEMS: u32 = 64;
 const CUT_STREAM: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Replicates of a rapid chain.
-pub(crate) const CHAIN: u32 = 10;
+pub const CHAIN: u32 = 10;
 
 #[cfg(test)]
 mod tests {
