@@ -20,6 +20,8 @@ import tarfile
 
 PLATFORMS = {"x86_64": "amd64", "aarch64": "arm64"}
 SOURCE = "https://github.com/sidecore/sidecore"
+# What `podman load` calls the image: the name that the documents use.
+NAME = "ghcr.io/sidecore/sidecore:"
 
 
 def entry(name, size=0, mode=0o644, kind=tarfile.REGTYPE):
@@ -108,7 +110,7 @@ def main(folder, version):
         manifest["annotations"] = labels(version)
         manifests.append(layout.add(manifest, "manifest.v1+json", platform=platform))
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": manifests}
-    named = layout.add(index, "index.v1+json", annotations={"org.opencontainers.image.ref.name": version})
+    named = layout.add(index, "index.v1+json", annotations={"org.opencontainers.image.ref.name": NAME + version})
     if len(manifests) == 1:
         # Readers of one platform need no index of platforms.
         named = {**manifests[0], "annotations": named["annotations"]}
