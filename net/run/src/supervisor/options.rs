@@ -42,6 +42,16 @@ impl Supervisor {
 impl Supervisor {
     /// Answers setsockopt(2).
     pub(super) fn set_option(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        if let Some(inode) = caller.inode(caller.int(0))
+            && self
+                .table
+                .sockets
+                .get(&inode)
+                .is_some_and(Socket::is_datagram)
+        {
+            // What it sent before has the options of before.
+            self.datagrams.take(&mut self.table, inode);
+        }
         let reply = self.table.set_option(caller)?;
         if (caller.int(1), caller.int(2)) == (libc::SOL_UDP, libc::UDP_CORK)
             && let Some(inode) = caller.inode(caller.int(0))

@@ -229,6 +229,8 @@ impl Datagrams {
         near: &OwnedFd,
         peer: Option<SocketAddr>,
     ) -> Result<(), Errno> {
+        // What it wrote before is its former peer's.
+        self.take(table, inode);
         let Some(socket) = table.sockets.get(&inode) else {
             return Ok(());
         };

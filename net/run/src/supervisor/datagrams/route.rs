@@ -243,7 +243,7 @@ impl Datagrams {
 
     /// Forwards what a program sent without a call: frames, and what it wrote without an address
     /// to its peer.
-    pub(super) fn take(&mut self, table: &mut Table, inode: u64) {
+    pub(in super::super) fn take(&mut self, table: &mut Table, inode: u64) {
         let mut batch = self.batch.take().unwrap_or_else(new_batch);
         let frames_done = self.take_some_frames(table, inode, &mut batch);
         if !self.take_some(table, inode, &mut batch) || !frames_done {

@@ -298,6 +298,14 @@ fn many_writes_arrive_in_their_order() {
     for number in 0..100_u8 {
         assert_eq!(programs.receive(1), (vec![number], Some(at(1))));
     }
+    // What waits when the peer changes is the former peer's.
+    let third = programs.near.len();
+    programs.add(3);
+    message::send(programs.near[0].as_fd(), &[], b"before", &[], 0).unwrap();
+    wait(&programs.table.sockets[&inode].carrier().unwrap().far);
+    programs.connect(0, Some(at(3)));
+    assert_eq!(programs.receive(1), (b"before".to_vec(), Some(at(1))));
+    assert!(programs.is_empty(third));
 }
 
 #[test]
