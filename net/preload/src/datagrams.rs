@@ -78,19 +78,19 @@ fn state_of(file: c_int, record: &Record) -> Option<PlaceState> {
 fn ask(file: c_int, record: &Record) -> Option<PlaceState> {
     record.calls.store(0, Ordering::Relaxed);
     let has_directory = directory().is_some();
-    match request(file, DATAGRAMS, has_directory.into()) {
-        Ok([number, generation, memory, _]) => {
-            if let Some(mapping) = map_to_read(memory.cast_signed(), DIRECTORY_BYTES) {
-                keep(mapping);
-            }
-            let place = Place { number, generation };
-            let Some(state) = directory().and_then(|it| it.state(place)) else {
-                record.take_off(table::DATAGRAMS);
-                return None;
-            };
-            record.place.store(place.bits(), Ordering::Release);
-            Some(state)
+    let mut state = None;
+    let asked = record.ask_place(|| {
+        let [number, generation, memory, _] = request(file, DATAGRAMS, has_directory.into())?;
+        if let Some(mapping) = map_to_read(memory.cast_signed(), DIRECTORY_BYTES) {
+            keep(mapping);
         }
+        let place = Place { number, generation };
+        state = directory().and_then(|it| it.state(place));
+        // Without the directory it has no use.
+        state.map(|_| place.bits()).ok_or(libc::ENOMEM)
+    });
+    match asked {
+        Ok(is_its) => state.filter(|_| is_its),
         // The kernel's socket, or one that waits for the stack: later, after twice as many calls.
         Err(libc::EAGAIN | libc::EINTR) => {
             record.put_off.fetch_add(1, Ordering::Relaxed);

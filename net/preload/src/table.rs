@@ -60,6 +60,8 @@ pub(crate) struct Record {
     pub(crate) cramped: AtomicU32,
     /// The place in the run's directory of a datagram socket, by its bits; 0: it has none.
     pub(crate) place: AtomicU64,
+    /// Number of descriptors that had the number before.
+    turns: AtomicU32,
     /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, plus 1; 0: not read yet.
     pub(crate) patience: [AtomicU64; 2],
 }
@@ -114,6 +116,7 @@ impl Record {
             put_off: AtomicU32::new(0),
             cramped: AtomicU32::new(0),
             place: AtomicU64::new(0),
+            turns: AtomicU32::new(0),
             patience: [const { AtomicU64::new(0) }; 2],
         }
     }
@@ -208,7 +211,8 @@ impl Record {
         self.flags.store(0, Ordering::Relaxed);
         self.cramped.store(0, Ordering::Relaxed);
         self.put_off.store(0, Ordering::Relaxed);
-        self.place.store(0, Ordering::Relaxed);
+        self.turns.fetch_add(1, Ordering::SeqCst);
+        self.place.store(0, Ordering::SeqCst);
         self.born
             .store(CHILDREN.load(Ordering::Relaxed), Ordering::Relaxed);
         self.forget_patience();
@@ -223,6 +227,19 @@ impl Record {
     /// polls is the pair.
     pub(crate) fn may_be_a_childs(&self) -> bool {
         self.born.load(Ordering::Relaxed) != CHILDREN.load(Ordering::Relaxed)
+    }
+
+    /// What `ask` has got for the descriptor's socket is its place, unless another descriptor has
+    /// the number by now. SeqCst: either [`Self::begin`] clears the place later, or its turn is
+    /// seen here.
+    pub(crate) fn ask_place<E>(&self, ask: impl FnOnce() -> Result<u64, E>) -> Result<bool, E> {
+        let turn = self.turns.load(Ordering::SeqCst);
+        self.place.store(ask()?, Ordering::SeqCst);
+        let is_its = self.turns.load(Ordering::SeqCst) == turn;
+        if !is_its {
+            self.place.store(0, Ordering::SeqCst);
+        }
+        Ok(is_its)
     }
 
     pub(crate) fn epoll(&self) -> Option<c_int> {

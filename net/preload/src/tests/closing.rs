@@ -504,6 +504,20 @@ fn a_fast_program_waits_for_the_supervisor_and_loses_nothing() {
 }
 
 #[test]
+fn a_place_is_not_that_of_the_next_descriptor_with_the_number() {
+    let it = Datagrams::new(OPEN);
+    let (record, place) = (it.record(), 5);
+    let closed_meanwhile = || {
+        record.begin(Kind::Barred);
+        Ok::<u64, ()>(place)
+    };
+    assert_eq!(record.ask_place(closed_meanwhile), Ok(false));
+    assert_eq!(record.place.load(Ordering::SeqCst), 0);
+    assert_eq!(record.ask_place(|| Ok::<u64, ()>(place)), Ok(true));
+    assert_eq!(record.place.load(Ordering::SeqCst), place);
+}
+
+#[test]
 fn a_message_to_the_peer_needs_no_frame() {
     let it = Datagrams::new(OPEN | WRITES);
     it.socket.connect(it.desk.local_addr().unwrap()).unwrap();
