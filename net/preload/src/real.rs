@@ -285,7 +285,7 @@ pub(crate) fn is_in_first_page(address: usize) -> bool {
 const FIRST_PAGE: usize = 4096;
 /// Control messages among which a segment's length is looked for.
 const SEGMENT_CONTROL_BYTES_MAX: usize = 64;
-/// Pieces of a message with a frame, besides that.
+/// Pieces of a program behind a frame.
 const PIECES_MAX: usize = 4;
 /// Pieces of any message (UIO_MAXIOV).
 const KERNELS_PIECES_MAX: usize = 1024;

@@ -229,9 +229,9 @@ impl Record {
         self.born.load(Ordering::Relaxed) != CHILDREN.load(Ordering::Relaxed)
     }
 
-    /// What `ask` has got for the descriptor's socket is its place, unless another descriptor has
-    /// the number by now. SeqCst: either [`Self::begin`] clears the place later, or its turn is
-    /// seen here.
+    /// Sets the place that `ask` gets for the descriptor's socket; false, and no place, if another
+    /// descriptor has the number by now. SeqCst: either [`Self::begin`] clears the place later, or
+    /// its turn is seen here.
     pub(crate) fn ask_place<E>(&self, ask: impl FnOnce() -> Result<u64, E>) -> Result<bool, E> {
         let turn = self.turns.load(Ordering::SeqCst);
         self.place.store(ask()?, Ordering::SeqCst);
