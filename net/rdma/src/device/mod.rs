@@ -23,7 +23,7 @@ pub use transport::Transport;
 
 use crate::flow::BUFFER_BYTES;
 use crate::{Adapter, Options, Post, RdmaError, Receive, State};
-use link::{Link, Reported};
+use link::Link;
 use opening::Opening;
 use shared::Shared;
 use sidecore_rdma_wire::{Pair, PairId};
@@ -336,37 +336,6 @@ impl Device {
     pub fn cancel_receive(&mut self, connection: ConnectionId, id: u64) -> bool {
         let link = self.links.live(connection);
         link.is_some_and(|link| link.flow.pair.cancel_receive(id))
-    }
-
-    /// Aborts attempts to connect after `limit`, by default a minute; [`Event::Ended`] reports it.
-    /// Checked in [`Self::progress`] and [`Self::wait`].
-    pub fn limit_opening(&mut self, limit: Duration) {
-        self.opening.limit = limit;
-    }
-
-    /// Delays the first messages of connections opened from now on by `time` after the peer's
-    /// reply: Linux's siw may miss a message directly after it until the next one arrives. No delay
-    /// by default. Meanwhile [`Self::arm`] returns false.
-    pub fn hold_first(&mut self, time: Duration) {
-        self.opening.settle = time;
-    }
-
-    /// Ends attempts to connect that are late, and continues connections whose first messages were
-    /// delayed long enough.
-    fn advance_opening(&mut self) {
-        while let Some(connection) = self.opening.next_due() {
-            let link = self.links.live(connection);
-            if link.is_some_and(|link| link.reported < Reported::Established) {
-                let late = std::io::ErrorKind::TimedOut.into();
-                self.settle(connection.index, Err(late));
-            }
-        }
-        for connection in self.opening.take_settled(&self.links) {
-            // Its place may have another connection by now.
-            if self.links.live(connection).is_some() {
-                self.advance(connection.index);
-            }
-        }
     }
 
     /// Closes a connection in order and keeps it: posted work is completed, then both streams end,

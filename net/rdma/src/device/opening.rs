@@ -1,7 +1,8 @@
 //! Connections that this side is opening: their time limit, and the delay of their first messages.
 
-use super::ConnectionId;
+use super::link::Reported;
 use super::tables::Links;
+use super::{ConnectionId, Device};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Opening {
     /// In the order of their beginning.
     begun: VecDeque<(Instant, ConnectionId)>,
-    pub(super) limit: Duration,
+    limit: Duration,
     /// Delay of the first messages of connections opened from now on.
     pub(super) settle: Duration,
     settling: Vec<ConnectionId>,
@@ -71,5 +72,40 @@ impl Opening {
             let link = links.get(connection);
             link.is_some_and(|link| link.flow.is_settling())
         })
+    }
+}
+
+impl Device {
+    /// Aborts attempts to connect after `limit`, by default a minute; [`Event::Ended`] reports it.
+    /// Checked in [`Self::progress`] and [`Self::wait`].
+    ///
+    /// [`Event::Ended`]: super::Event::Ended
+    pub fn limit_opening(&mut self, limit: Duration) {
+        self.opening.limit = limit;
+    }
+
+    /// Delays the first messages of connections opened from now on by `time` after the peer's
+    /// reply: Linux's siw may miss a message directly after it until the next one arrives. No delay
+    /// by default. Meanwhile [`Self::arm`] returns false.
+    pub fn hold_first(&mut self, time: Duration) {
+        self.opening.settle = time;
+    }
+
+    /// Ends attempts to connect that are late, and continues connections whose first messages were
+    /// delayed long enough.
+    pub(super) fn advance_opening(&mut self) {
+        while let Some(connection) = self.opening.next_due() {
+            let link = self.links.live(connection);
+            if link.is_some_and(|link| link.reported < Reported::Established) {
+                let late = std::io::ErrorKind::TimedOut.into();
+                self.settle(connection.index, Err(late));
+            }
+        }
+        for connection in self.opening.take_settled(&self.links) {
+            // Its place may have another connection by now.
+            if self.links.live(connection).is_some() {
+                self.advance(connection.index);
+            }
+        }
     }
 }
