@@ -5,23 +5,19 @@
 use super::common::{Engines, OpenArgs, target, written};
 use crate::output::Timed;
 use crate::{Outcome, output, run_each};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
 use serde::Serialize;
-use sidecore_block::codec::Tune;
-use sidecore_block::format::Format;
-use sidecore_block::image::Image;
-use sidecore_block::pack::{FRAME_BYTES, Limits, Options, Source, Thin, Work, pack, unpack_image};
 use sidecore_block::source::BlockSource;
 use sidecore_remote::store::open;
 use sidecore_store::{
-    Checked, Collected, Compacted, Copied, Domain, FolderBackend, Listed, Session, Store,
-    StoreError, Totals, Version,
+    Checked, Collected, Compacted, Copied, Domain, Listed, Session, Store, StoreError, Totals,
+    Version,
 };
 use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::watched;
-use sidecore_terminal::{Table, Text, quantity};
-use std::path::{Path, PathBuf};
+use sidecore_terminal::quantity;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,7 +58,7 @@ pub(crate) struct InitArgs {
     store: PathBuf,
     /// Average size of a chunk, a power of two from 4KiB to 1MiB: versions share more of smaller
     /// chunks, and have longer lists of them
-    #[arg(long, value_name = "SIZE", value_parser = chunk_size, default_value = "64KiB")]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "64KiB")]
     chunk: u64,
     /// Report in JSON on standard output
     #[arg(long)]
@@ -71,7 +67,7 @@ pub(crate) struct InitArgs {
 
 impl InitArgs {
     fn run(self) -> Result<Outcome> {
-        let store = create(&self.store, self.chunk)?;
+        let store = Store::create_in(&self.store, self.chunk)?;
         let made = Made {
             store: self.store.display().to_string(),
             chunk_bytes: store.chunk_bytes(),
@@ -151,7 +147,7 @@ pub(crate) struct AddArgs {
 impl AddArgs {
     fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        let domain = domain(self.open.domain())?;
+        let domain = Arc::new(Domain::of(self.open.domain())?);
         let store = open(&self.store)?;
         let engines = self.open.engines.count();
         let device = self.open.device()?;
@@ -169,13 +165,7 @@ impl AddArgs {
             engines: Some(engines),
             seconds: began.elapsed().as_secs_f64(),
         };
-        output::report(self.json, &timed, |timed| {
-            let (added, seconds) = (&timed.report, timed.seconds);
-            let (raw, stored) = (bytes(added.raw_bytes), bytes(added.stored_bytes));
-            let (name, new, all) = (&added.name, added.new_chunks, added.chunks);
-            format!("{name}: {raw}, {new} of {all} chunks new, {stored} stored in {seconds:.1} s")
-                .into()
-        })
+        output::report(self.json, &timed, |timed| timed.report.text(timed.seconds))
     }
 }
 
@@ -195,19 +185,7 @@ impl ListArgs {
         let domain = self.keys.domain()?;
         let versions = open(&self.store)?.versions(&domain)?;
         output::report(self.json, &List { versions }, |list| {
-            let row = |it: &Listed| {
-                let digest = it.digest.as_deref().unwrap_or("-");
-                let digest = digest.get(..16).unwrap_or(digest).to_owned();
-                let encrypted = match it.key {
-                    0 => "-".to_owned(),
-                    key => format!("key {key}"),
-                };
-                vec![it.name.clone(), bytes(it.raw_bytes), encrypted, digest]
-            };
-            let rows = list.versions.iter().map(row).collect();
-            let mut text = Text::new();
-            text.table(Table::of(&["name", "size", "encrypted", "contents"], rows));
-            text
+            Listed::table(&list.versions)
         })
     }
 }
@@ -248,7 +226,17 @@ impl GetArgs {
         let domain = self.keys.domain()?;
         let version = Version::open(&open(&self.store)?, &self.name, domain)?;
         let engines = self.engines.count();
-        let got = self.write(&Arc::new(version), engines)?;
+        let ExistingArgs { no_clobber, force } = self.existing;
+        let target = target(&self.output, no_clobber, force);
+        let version = Arc::new(version);
+        let raw_bytes = version.raw_bytes();
+        let stored_bytes = watched(Some(raw_bytes), "writing", |on_bytes| {
+            version.write_to(target, self.image, engines, on_bytes)
+        })?;
+        let got = Got {
+            raw_bytes,
+            stored_bytes,
+        };
         let timed = Timed {
             report: got,
             engines: Some(engines),
@@ -257,38 +245,6 @@ impl GetArgs {
         written(&self.output, self.json, &timed, |got, seconds| {
             let (path, raw) = (self.output.display(), bytes(got.raw_bytes));
             format!("{path}: {raw} in {seconds:.1} s").into()
-        })
-    }
-
-    fn write(&self, version: &Arc<Version>, engines: usize) -> Result<Got> {
-        let ExistingArgs { no_clobber, force } = self.existing;
-        let target = target(&self.output, no_clobber, force);
-        let raw_bytes = version.raw_bytes();
-        let limits = Limits::default();
-        let stored_bytes = watched(Some(raw_bytes), "writing", |on_bytes| {
-            if self.image {
-                let mut source = Source::from_reader(Box::new(version.reader()), &self.name);
-                source.size_bytes = Some(raw_bytes);
-                let options = Options {
-                    format: Format::Zstd,
-                    frame_bytes: FRAME_BYTES,
-                    cdc: false,
-                    level: None,
-                    tune: Tune::Speed,
-                    engines,
-                    thin: Thin::Auto,
-                    limits,
-                };
-                return pack(source, target, &options, on_bytes).map(|it| it.stored_bytes);
-            }
-            let image = Image::Remote(Arc::clone(version) as _);
-            let index = image.index(true)?;
-            let work = Work::of(engines, limits);
-            unpack_image(&image, &index, target, work, on_bytes).map(|it| it.raw_bytes)
-        })?;
-        Ok(Got {
-            raw_bytes,
-            stored_bytes,
         })
     }
 }
@@ -331,21 +287,9 @@ impl CheckArgs {
         let checked = watched(None, "checking", |on_bytes| {
             store.check(&domain, self.read_data, on_bytes)
         })?;
-        output::report(self.json, &checked, report_check)?;
+        output::report(self.json, &checked, Checked::text)?;
         Ok(Outcome::of(checked.faults.is_empty()))
     }
-}
-
-fn report_check(checked: &Checked) -> Text {
-    let mut text = Text::new();
-    text.lines(checked.faults.iter().cloned());
-    let faults = checked.faults.len();
-    let (versions, opened) = (checked.versions, checked.opened);
-    let (packs, read) = (checked.packs, bytes(checked.read_bytes));
-    text.line(format!(
-        "{versions} versions ({opened} opened), {packs} packs, {read} read: {faults} faults"
-    ));
-    text
 }
 
 #[derive(clap::Args)]
@@ -372,18 +316,13 @@ impl CopyArgs {
     fn run(self) -> Result<Outcome> {
         let from = open(&self.from)?;
         let to = match open(&self.to) {
-            Err(StoreError::NoStore(_)) => create(&self.to, from.chunk_bytes().into())?,
+            Err(StoreError::NoStore(_)) => Store::create_in(&self.to, from.chunk_bytes().into())?,
             opened => opened?,
         };
         let copied = watched(None, "copying", |on_bytes| {
             from.copy_to(&to, &self.name, self.replace, on_bytes)
         })?;
-        output::report(self.json, &copied, |copied: &Copied| {
-            let (versions, unchanged) = (copied.versions, copied.unchanged);
-            let (objects, written) = (copied.objects, bytes(copied.copied_bytes));
-            let same = format!("{versions} versions, {unchanged} of them were there");
-            format!("{same}; {objects} objects with {written} written").into()
-        })
+        output::report(self.json, &copied, Copied::text)
     }
 }
 
@@ -399,17 +338,7 @@ pub(crate) struct StatArgs {
 impl StatArgs {
     fn run(self) -> Result<Outcome> {
         let totals = open(&self.store)?.totals()?;
-        output::report(self.json, &totals, |totals: &Totals| {
-            let mut text = Text::new();
-            text.fact("versions", totals.versions.to_string());
-            text.fact("contents", bytes(totals.raw_bytes));
-            let (stored, packs) = (bytes(totals.stored_bytes), totals.packs);
-            text.fact("stored", format!("{stored} in {packs} packs"));
-            text.fact("ratio", format!("{:.2}:1", totals.ratio));
-            text.fact("to be freed", bytes(totals.condemned_bytes));
-            text.fact("chunks", bytes(totals.chunk_bytes.into()));
-            text
-        })
+        output::report(self.json, &totals, Totals::text)
     }
 }
 
@@ -482,19 +411,7 @@ impl GcArgs {
             compacted,
         };
         output::report(self.json, &report, |report| {
-            let mut text = Text::new();
-            let Compacted { moved_bytes, .. } = report.compacted;
-            if moved_bytes > 0 {
-                text.line(format!("{} moved to new packs", bytes(moved_bytes)));
-            }
-            let collected = &report.collected;
-            let (removed, freed) = (collected.removed, bytes(collected.removed_bytes));
-            let (waiting, leases) = (collected.waiting, collected.leases);
-            let gone = format!("{removed} objects with {freed} removed");
-            text.line(format!(
-                "{gone}, {waiting} wait for their time; {leases} writers at work"
-            ));
-            text
+            report.collected.text(&report.compacted)
         })
     }
 }
@@ -517,28 +434,6 @@ struct KeyArgs {
 
 impl KeyArgs {
     fn domain(&self) -> Result<Arc<Domain>> {
-        domain(self.domain.as_deref())
-    }
-}
-
-fn domain(file: Option<&Path>) -> Result<Arc<Domain>> {
-    Ok(Arc::new(match file {
-        Some(file) => Domain::read(file)?,
-        None => Domain::shared(),
-    }))
-}
-
-fn create(folder: &Path, chunk_bytes: u64) -> Result<Store> {
-    let backend = FolderBackend::create(folder);
-    let backend = backend.with_context(|| format!("cannot make {}", folder.display()))?;
-    Ok(Store::create(Arc::new(backend), chunk_bytes)?)
-}
-
-/// The average size of a chunk: refused before a folder is made.
-fn chunk_size(text: &str) -> Result<u64, String> {
-    let bytes = quantity::size(text)?;
-    match bytes.is_power_of_two() && (4 << 10..=1 << 20).contains(&bytes) {
-        true => Ok(bytes),
-        false => Err("the average is a power of two from 4KiB to 1MiB".to_owned()),
+        Ok(Arc::new(Domain::of(self.domain.as_deref())?))
     }
 }

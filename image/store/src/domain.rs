@@ -66,6 +66,14 @@ impl Domain {
         }
     }
 
+    /// The domain of a file's keys, or, without a file, [`Self::shared`]. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Key`].
+    pub fn of(file: Option<&Path>) -> Result<Self, StoreError> {
+        file.map_or_else(|| Ok(Self::shared()), Self::read)
+    }
+
     fn new(salt: &Secret, ring: Vec<(u32, Secret)>) -> Self {
         let mut tag = [0; TAG_BYTES];
         tag.copy_from_slice(&derived(TAG_CONTEXT, &**salt)[..TAG_BYTES]);

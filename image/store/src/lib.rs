@@ -6,7 +6,7 @@
 //! - [`Session`]: a writer: cuts an image, stores what is new, publishes a name.
 //! - [`Version`]: a published version, read at any offset; a source for `sidecore-block`'s device.
 //! - `gc`: leases of writers, and removal of what no name needs, in two phases.
-//! - `check`: integrity, compaction, copies to another store, figures.
+//! - `check`: integrity, compaction, copies to another store, figures; `report`: these for people.
 //!
 //! Must stay true: a name leads to a whole version, whatever writer, collector or machine died in
 //! between. Bytes are delivered only if they are the ones that were stored. Nothing that a store
@@ -19,6 +19,7 @@ mod domain;
 mod gc;
 mod manifest;
 mod pack;
+mod report;
 mod version;
 mod writer;
 
@@ -33,7 +34,7 @@ use backend::{Id, REFS};
 use manifest::{Head, MANIFEST_BYTES_MAX, Manifest};
 use sidecore_block::codec::CodecError;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -67,6 +68,14 @@ pub enum StoreError {
     /// The place holds one already.
     #[error("{0} holds a store already")]
     IsStore(String),
+    /// A folder for a store.
+    #[error("cannot make {}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// The average of chunks.
     #[error("chunks of {0} bytes: the average is a power of two from 4KiB to 1MiB")]
     ChunkBytes(u64),
@@ -187,6 +196,21 @@ impl Store {
         };
         store.put_json(SETTINGS, &settings)?;
         Ok(store)
+    }
+
+    /// As [`Self::create`], in a folder, which is made where it is not there.
+    ///
+    /// # Errors
+    /// As [`Self::create`], [`StoreError::Folder`]; chunks of no such size make no folder.
+    pub fn create_in(folder: &Path, chunk_bytes: u64) -> Result<Self, StoreError> {
+        if !u32::try_from(chunk_bytes).is_ok_and(is_chunk) {
+            return Err(StoreError::ChunkBytes(chunk_bytes));
+        }
+        let backend = FolderBackend::create(folder).map_err(|source| StoreError::Folder {
+            path: folder.to_owned(),
+            source,
+        })?;
+        Self::create(Arc::new(backend), chunk_bytes)
     }
 
     /// Opens the store at a place. Blocks.

@@ -13,8 +13,12 @@ use crate::pack::{Decoder, in_parts};
 use crate::{Store, StoreError};
 use parking_lot::Mutex;
 use sidecore_bare::width::{ToU64, ToUsize};
-use sidecore_block::format::{Frame, ReadAt};
-use sidecore_block::image::{RemoteSource, Stored, Traffic};
+use sidecore_block::codec::Tune;
+use sidecore_block::format::{Format, Frame, ReadAt};
+use sidecore_block::image::{Image, RemoteSource, Stored, Traffic};
+use sidecore_block::pack::{
+    FRAME_BYTES, Limits, Options, PackError, Source, Target, Thin, Work, pack, unpack_image,
+};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -70,6 +74,41 @@ impl Version {
             version: Arc::clone(self),
             at: 0,
         }
+    }
+
+    /// Writes all bytes, or, where `is_packed`, a compressed image of them, which `engines` make.
+    /// Returns the number of bytes written. The target is whole or unchanged. `progress` is called
+    /// with the number of bytes done. Blocks.
+    ///
+    /// # Errors
+    /// [`PackError`].
+    pub fn write_to(
+        self: &Arc<Self>,
+        target: Target<'_>,
+        is_packed: bool,
+        engines: usize,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<u64, PackError> {
+        let limits = Limits::default();
+        if is_packed {
+            let mut source = Source::from_reader(Box::new(self.reader()), &self.manifest.name);
+            source.size_bytes = Some(self.raw_bytes());
+            let options = Options {
+                format: Format::Zstd,
+                frame_bytes: FRAME_BYTES,
+                cdc: false,
+                level: None,
+                tune: Tune::Speed,
+                engines,
+                thin: Thin::Auto,
+                limits,
+            };
+            return pack(source, target, &options, progress).map(|it| it.stored_bytes);
+        }
+        let image = Image::Remote(Arc::clone(self) as _);
+        let index = image.index(true)?;
+        let work = Work::of(engines, limits);
+        unpack_image(&image, &index, target, work, progress).map(|it| it.raw_bytes)
     }
 
     /// Reads and checks every chunk whose place is not in `seen`, to which it is added. Returns a
