@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use sidecore_outbreak::{
     Genomes, ModelChoice, Options, Outbreak, OutbreakError, Progress, ReadOptions, ReferenceChoice,
-    Report, Stage, Style, infer,
+    Report, Style, infer,
 };
 use sidecore_phylo::dating::{ClockOptions, Dated, Dates, date, dating_bytes};
 use sidecore_phylo::newick::Newick;
@@ -73,16 +73,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A report, with the clock of the dates that were given.
-#[derive(serde::Serialize)]
-struct Shown {
-    #[serde(flatten)]
-    report: Report,
-    /// In substitutions a site and unit of time.
-    rate: Option<f64>,
-    root_date: Option<f64>,
-}
-
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
@@ -119,21 +109,16 @@ impl Args {
             polytomies: self.polytomies,
             node_names: self.mutations.is_some(),
         };
-        let report = found.report(style);
+        let mut report = found.report(style);
         // First of all: dates that give no clock must not cost the tree.
         self.write(&found, style, &report.tree)?;
-        let dated = match self.dates.is_some() || self.dates_in_names {
-            true => Some(self.date(&found.newick(style), known, report.sites, &pool)?),
-            false => None,
-        };
+        if self.dates.is_some() || self.dates_in_names {
+            let dated = self.date(&found.newick(style), known, report.sites, &pool)?;
+            (report.rate, report.root_date) = (Some(dated.rate), Some(dated.root_date));
+        }
         let was_stopped = report.stopped;
-        let shown = Shown {
-            rate: dated.as_ref().map(|dated| dated.rate),
-            root_date: dated.as_ref().map(|dated| dated.root_date),
-            report,
-        };
         self.show(&output::Timed {
-            report: shown,
+            report,
             engines: Some(pool.engines()),
             seconds: began.elapsed().as_secs_f64(),
         })?;
@@ -144,12 +129,8 @@ impl Args {
         Ok(Outcome::Done)
     }
 
-    fn show(&self, timed: &output::Timed<Shown>) -> Result<()> {
-        let Shown {
-            report,
-            rate,
-            root_date,
-        } = &timed.report;
+    fn show(&self, timed: &output::Timed<Report>) -> Result<()> {
+        let report = &timed.report;
         if self.json {
             output::json(timed)?;
             return Ok(());
@@ -160,12 +141,6 @@ impl Args {
         // Else the tree is there.
         if path != Path::new("-") {
             let mut text = report.text();
-            if let (Some(rate), Some(root)) = (rate, root_date) {
-                text.fact(
-                    "clock",
-                    format!("{rate:.4e} a site and unit, root {root:.4}"),
-                );
-            }
             text.fact("time", format!("{:.2} s", timed.seconds));
             output::show(&text)?;
         }
@@ -173,13 +148,8 @@ impl Args {
     }
 
     fn genomes(&self, pool: &sidecore_offload::Pool) -> Result<Genomes> {
-        let reference = match &self.reference {
-            None => ReferenceChoice::Own,
-            Some(path) if path == Path::new("first") => ReferenceChoice::First,
-            Some(path) => ReferenceChoice::File(path.clone()),
-        };
         let options = ReadOptions {
-            reference,
+            reference: ReferenceChoice::named(self.reference.as_deref()),
             memory: limits::memory().of_work(),
         };
         let shown = || self.msa.display().to_string();
@@ -226,12 +196,7 @@ impl Args {
             output::file(path, &format!("{tree}\n"))?;
         }
         if let Some(path) = &self.mutations {
-            let is_json = path.extension().is_some_and(|ending| ending == "json");
-            let text = match is_json {
-                true => found.node_data(style),
-                false => found.mutations(style),
-            };
-            output::file(path, &text)?;
+            output::file(path, &found.mutations_for(path, style))?;
         }
         Ok(())
     }
@@ -247,9 +212,5 @@ fn dates_of(path: &Path) -> Result<Dates> {
 fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_length(progress.all);
     bar.set_position(progress.done);
-    bar.set_message(match progress.stage {
-        Stage::Placing => "genomes placed".to_owned(),
-        Stage::Moving(round) => format!("subtrees, round {round} of moves"),
-        Stage::Fitting => "rounds over lengths and rates".to_owned(),
-    });
+    bar.set_message(progress.stage.to_string());
 }

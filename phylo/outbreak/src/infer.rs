@@ -18,6 +18,7 @@ use crate::{Options, OutbreakError};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_offload::Pool;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The present work of an inference.
@@ -29,6 +30,16 @@ pub enum Stage {
     Moving(u32),
     /// Lengths and rates are fitted.
     Fitting,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Placing => f.write_str("genomes placed"),
+            Self::Moving(round) => write!(f, "subtrees, round {round} of moves"),
+            Self::Fitting => f.write_str("rounds over lengths and rates"),
+        }
+    }
 }
 
 /// Progress of an inference.

@@ -14,6 +14,7 @@ use sidecore_bare::width::ToUsize;
 use sidecore_likelihood::newick::Newick;
 use sidecore_terminal::Text;
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// Form of a tree's text.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,6 +50,10 @@ pub struct Report {
     pub peak_memory_bytes: u64,
     /// The tree, in Newick.
     pub tree: String,
+    /// Substitutions a site and unit of time, where the tree was dated.
+    pub rate: Option<f64>,
+    /// The date of the root of that tree.
+    pub root_date: Option<f64>,
 }
 
 impl Report {
@@ -66,6 +71,10 @@ impl Report {
         text.fact("moves", format!("{} in {} rounds", self.moves, self.rounds));
         let mib = self.peak_memory_bytes >> 20;
         text.fact("memory", format!("{mib} MiB at most"));
+        if let (Some(rate), Some(root)) = (self.rate, self.root_date) {
+            let clock = format!("{rate:.4e} a site and unit, root {root:.4}");
+            text.fact("clock", clock);
+        }
         text
     }
 }
@@ -116,13 +125,24 @@ impl Outbreak {
             stopped: self.was_stopped,
             peak_memory_bytes: peak_memory_bytes(),
             tree: self.newick(style).to_string(),
+            rate: None,
+            root_date: None,
         }
     }
 
-    /// The substitutions on the branches of the tree in this form with node names, as lines with
-    /// tabs: the same that `sidecore phylo ancestors --mutations` writes. Sites count from 1.
+    /// The substitutions on the branches of the tree in this form with node names, for a file of
+    /// this name: where it ends in `.json`, node data that augur takes, else lines with tabs, the
+    /// same that `sidecore phylo ancestors --mutations` writes.
     #[must_use]
-    pub fn mutations(&self, style: Style) -> String {
+    pub fn mutations_for(&self, path: &Path, style: Style) -> String {
+        match path.extension().is_some_and(|ending| ending == "json") {
+            true => self.node_data(style),
+            false => self.mutations(style),
+        }
+    }
+
+    /// The substitutions as lines with tabs. Sites count from 1.
+    pub(crate) fn mutations(&self, style: Style) -> String {
         let mut text = "parent\tchild\tsite\tfrom\tto\n".to_owned();
         self.each_branch(style, &mut |newick, node, changes| {
             let Some(parent) = newick.nodes()[node].parent else {
@@ -140,8 +160,7 @@ impl Outbreak {
 
     /// The same as node data in JSON, which augur takes; the root has its differences from the
     /// reference.
-    #[must_use]
-    pub fn node_data(&self, style: Style) -> String {
+    pub(crate) fn node_data(&self, style: Style) -> String {
         let mut nodes = serde_json::Map::new();
         self.each_branch(style, &mut |newick, node, changes| {
             let each = changes.iter();

@@ -30,6 +30,18 @@ pub enum ReferenceChoice {
     File(PathBuf),
 }
 
+impl ReferenceChoice {
+    /// The one that a user names: a file, `first`, or nothing for [`Self::Own`].
+    #[must_use]
+    pub fn named(name: Option<&Path>) -> Self {
+        match name {
+            None => Self::Own,
+            Some(name) if name == Path::new("first") => Self::First,
+            Some(path) => Self::File(path.to_owned()),
+        }
+    }
+}
+
 /// Options of reading.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
