@@ -7,19 +7,22 @@ use anyhow::{Context, Result, bail, ensure};
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::report::EvaluationReport;
 use sidecore_phylo::constraint::{terrace, with_characters};
-use sidecore_phylo::evaluation::{Evaluation, EvaluationOptions, Fit, evaluate, site_table};
+use sidecore_phylo::evaluation::{
+    Evaluation, EvaluationOptions, Fit, evaluate, evaluate_rooted, site_table,
+};
 use sidecore_phylo::heterotachy::{
     self, ClassedEvaluation, ClassedModel, TreesModel, evaluate_trees,
 };
 use sidecore_phylo::io::data::{classed_model, linkage, rooted_model, trees_model};
 use sidecore_phylo::likelihood::Lengths;
-use sidecore_phylo::msa::Patterns;
+use sidecore_phylo::msa::{Findings, Patterns};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooted::{
     Counts, RootedLikelihood, RootedModel, RootedModelName, RootedTree, rooted_bytes,
 };
-use sidecore_terminal::Text;
-use sidecore_terminal::values::Offered;
+use sidecore_phylo::topology::{self, SiteTable, Verdict, compare, fitted_sites};
+use sidecore_terminal::progress::{self, Shape};
+use sidecore_terminal::values::{Offered, number};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -250,7 +253,7 @@ impl Args {
         let patterns = Patterns::new(&alignment, model.alphabet());
         let patterns = patterns.with_context(|| self.msa.display().to_string())?;
         let findings = reader.findings(&self.msa, &alignment, [&patterns]);
-        let mut all = Rooted::default();
+        let mut evaluated = Vec::new();
         for (newick, shown) in self.rooted_trees()? {
             let tree = RootedTree::from_newick(&newick, alignment.names());
             let tree = tree.with_context(|| shown.clone())?;
@@ -258,19 +261,11 @@ impl Args {
             let need = rooted_bytes(newick.nodes().len(), patterns.len(), &start);
             limits::check_work("the likelihood of a rooted tree", need)?;
             let one = RootedLikelihood::new(tree, &patterns, start, pool)?;
-            self.evaluate_rooted(one, &mut all).context(shown)?;
+            let found = evaluate_rooted(one, self.opt, self.epsilon, self.site_lnl.is_some());
+            evaluated.push(found.context(shown)?);
         }
-        self.write_rooted(&all, alignment.sites())?;
-        let report = RootedJson {
-            taxa: patterns.taxa(),
-            sites: findings.sites,
-            undetermined_sites: findings.undetermined_sites.len(),
-            undetermined_taxa: findings.undetermined_taxa.len(),
-            identical_taxa: findings.identical_taxa.len(),
-            patterns: patterns.len(),
-            ..RootedJson::new(all.trees, pool.engines(), began)
-        };
-        output::report(self.json, &report, RootedJson::text)
+        let size = [patterns.taxa(), alignment.sites(), patterns.len()];
+        self.report_rooted(evaluated, &findings, size, pool, began)
     }
 
     /// Under a model of populations, whose counts are in the file.
@@ -287,22 +282,33 @@ impl Args {
         }
         let majority = Patterns::new(counts.majority(), model.alphabet()).with_context(place)?;
         let (names, sites) = (counts.majority().names(), counts.majority().sites());
-        let mut all = Rooted::default();
+        let mut evaluated = Vec::new();
         for (newick, shown) in self.rooted_trees()? {
             let tree = RootedTree::from_any(&newick, names).with_context(|| shown.clone())?;
             let start = RootedModel::new(model.clone(), &majority);
             let need = rooted_bytes(newick.nodes().len(), sites, &start);
             limits::check_work("the likelihood of populations", need)?;
             let one = RootedLikelihood::of_counts(tree, &counts, start, pool)?;
-            self.evaluate_rooted(one, &mut all).context(shown)?;
+            let found = evaluate_rooted(one, self.opt, self.epsilon, self.site_lnl.is_some());
+            evaluated.push(found.context(shown)?);
         }
-        self.write_rooted(&all, sites)?;
-        let report = RootedJson {
-            taxa: names.len(),
-            sites,
-            ..RootedJson::new(all.trees, pool.engines(), began)
-        };
-        output::report(self.json, &report, RootedJson::text)
+        let size = [names.len(), sites, 0];
+        self.report_rooted(evaluated, &Findings::default(), size, pool, began)
+    }
+
+    /// Writes the files of rooted trees, and reports them.
+    fn report_rooted(
+        &self,
+        evaluated: Vec<Evaluation>,
+        findings: &Findings,
+        size: [usize; 3],
+        pool: &Pool,
+        began: Instant,
+    ) -> Result<Outcome> {
+        self.write(&evaluated, &[])?;
+        let wall_s = began.elapsed().as_secs_f64();
+        let report = EvaluationReport::of(evaluated, findings, size, pool.engines(), wall_s);
+        output::report(self.json, &report, EvaluationReport::text)
     }
 
     /// The file's trees as they were read, each with its place.
@@ -315,32 +321,6 @@ impl Args {
         let trees = file.newicks.into_iter().enumerate();
         let place = |index: usize| format!("{}, tree {}", self.tree.display(), index + 1);
         Ok(trees.map(|(index, tree)| (tree, place(index))).collect())
-    }
-
-    /// Evaluates a rooted tree, or fits it first, and adds it to `all`.
-    fn evaluate_rooted(&self, mut one: RootedLikelihood<&Pool>, all: &mut Rooted) -> Result<()> {
-        let lnl = match self.opt {
-            Fit::Nothing => one.evaluate()?,
-            Fit::Branches => one.optimise_lengths(self.epsilon, ROUNDS_MAX)?,
-            Fit::All => one.optimise(self.epsilon)?,
-        };
-        all.trees.push(RootedRow {
-            lnl,
-            tree_length: one.tree().total_length(),
-            models: [one.model().to_string()],
-            scales: [1.0],
-            root_frequencies: one.root_frequencies().to_vec(),
-        });
-        all.newicks.push(one.tree().to_newick());
-        if self.site_lnl.is_some() {
-            all.columns.push(one.site_log_likelihoods()?);
-        }
-        Ok(())
-    }
-
-    fn write_rooted(&self, all: &Rooted, sites: usize) -> Result<()> {
-        write(&self.site_lnl, || site_columns(&all.columns, sites))?;
-        write(&self.tree_out, || common::lines(&all.newicks))
     }
 
     /// Writes the requested files; `names` are the partitions'.
@@ -366,20 +346,7 @@ fn write(path: &Option<PathBuf>, text: impl FnOnce() -> String) -> Result<()> {
     path.map_or(Ok(()), |path| output::file(path, &text()))
 }
 
-/// Log-likelihoods of the columns on a line each, of several trees with tabs between.
-fn site_columns(trees: &[Vec<f64>], sites: usize) -> String {
-    let cell = |tree: &Vec<f64>, site: usize| {
-        let lnl = tree.get(site).copied().unwrap_or_default();
-        format!("{lnl:.9}")
-    };
-    common::lines((0..sites).map(|site| {
-        let cells: Vec<String> = trees.iter().map(|tree| cell(tree, site)).collect();
-        cells.join("\t")
-    }))
-}
-
-/// Rounds of lengths under a nonreversible model.
-const ROUNDS_MAX: usize = 1_000;
+const GAIN: &str = "a number from 0.000000001 to 1000";
 /// Cuts that the count of a terrace tries: some seconds.
 const CUTS_MAX: u64 = 1_000_000;
 
@@ -393,78 +360,84 @@ struct ClassesJson {
     wall_s: f64,
 }
 
-/// Of a tree under a nonreversible model.
+#[derive(clap::Args)]
+pub(crate) struct TestArgs {
+    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
+    /// `-` is standard input, a folder has an alignment for each locus
+    #[arg(long, value_name = "FILE")]
+    msa: PathBuf,
+    /// Trees to compare, in Newick or NEXUS, with the alignment's taxa
+    #[arg(long, value_name = "FILE")]
+    trees: PathBuf,
+    /// Model, or file of partitions (RAxML's lines or NEXUS sets)
+    #[arg(long, value_name = "MODEL|FILE")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
+    model: String,
+    /// Replicates; the AU test makes as many of each of ten sizes
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "50000",
+        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
+    )]
+    replicates: u32,
+    /// Seed of the replicates
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// Number of engines that share the loops; one for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    engines: Option<u16>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl TestArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let pool = common::pool(self.engines)?;
+        let data = common::data(&self.msa, &self.model)?;
+        let trees = common::reader().trees_of(&self.trees, data.alignment.names())?;
+        let shown = || self.trees.display().to_string();
+        if trees.len() < 2 {
+            let trees = trees.len();
+            return Err(topology::TopologyError::TooFew { trees }).with_context(shown);
+        }
+        let cells = (trees.len() as u64).saturating_mul(data.alignment.sites() as u64);
+        limits::check_work("the trees' sites", cells.saturating_mul(SITE_BYTES))?;
+        let bar = progress::bar(Shape::Count, 2 * trees.len() as u64).with_message("likelihoods");
+        let parts = data.partitions.parts;
+        let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
+        let sites = fitted_sites(parts, lengths, trees, &pool, || bar.inc(1));
+        bar.finish_and_clear();
+        let table = SiteTable::new(&sites?)?;
+        let options = topology::Options {
+            replicates: self.replicates as usize,
+            seed: self.seed,
+        };
+        let bar = progress::bar(Shape::Count, 0).with_message("replicates");
+        let verdicts = compare(&table, &options, &pool, |done, all| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        });
+        bar.finish_and_clear();
+        let verdicts = verdicts.with_context(shown)?;
+        let report = Json {
+            trees: verdicts,
+            sites: table.sites(),
+            replicates: self.replicates,
+            seed: self.seed,
+        };
+        output::report(self.json, &report, |report| topology::text(&report.trees))
+    }
+}
+
 #[derive(serde::Serialize)]
-struct RootedRow {
-    lnl: f64,
-    tree_length: f64,
-    models: [String; 1],
-    scales: [f64; 1],
-    root_frequencies: Vec<f64>,
-}
-
-/// All trees of a run under such a model.
-#[derive(Default)]
-struct Rooted {
-    trees: Vec<RootedRow>,
-    newicks: Vec<Newick>,
-    /// Log-likelihoods of the columns, if they are wanted.
-    columns: Vec<Vec<f64>>,
-}
-
-#[derive(Default, serde::Serialize)]
-struct RootedJson {
-    lnl: f64,
-    taxa: usize,
+struct Json {
+    trees: Vec<Verdict>,
     sites: usize,
-    undetermined_sites: usize,
-    undetermined_taxa: usize,
-    identical_taxa: usize,
-    patterns: usize,
-    /// Number of the best of `trees`, from 1.
-    best_tree: usize,
-    trees: Vec<RootedRow>,
-    engines: usize,
-    wall_s: f64,
+    replicates: u32,
+    seed: u64,
 }
 
-impl RootedJson {
-    /// Of trees alone: what is said of the data is 0.
-    fn new(trees: Vec<RootedRow>, engines: usize, began: Instant) -> Self {
-        // The first of the best, so that the file's order breaks ties.
-        let (mut best, mut lnl) = (0, f64::NEG_INFINITY);
-        for (at, one) in trees.iter().enumerate() {
-            if one.lnl > lnl {
-                (best, lnl) = (at, one.lnl);
-            }
-        }
-        Self {
-            lnl,
-            best_tree: best + 1,
-            trees,
-            engines,
-            wall_s: began.elapsed().as_secs_f64(),
-            ..Self::default()
-        }
-    }
-
-    /// The same for people.
-    fn text(&self) -> Text {
-        let mut text = Text::new();
-        for (at, tree) in self.trees.iter().enumerate() {
-            if self.trees.len() > 1 {
-                text.fact("tree", (at + 1).to_string());
-            }
-            text.fact("log-likelihood", format!("{:.6}", tree.lnl));
-            text.fact("model", tree.models[0].clone());
-            let shares = tree.root_frequencies.iter();
-            let shares: Vec<String> = shares.map(|share| format!("{share:.6}")).collect();
-            // Those of populations would fill a screen.
-            if shares.len() <= 20 {
-                text.fact("root frequencies", shares.join(" "));
-            }
-            text.fact("tree length", format!("{:.6}", tree.tree_length));
-        }
-        text
-    }
-}
+/// Of a site's log-likelihood, kept three times.
+const SITE_BYTES: u64 = 24;

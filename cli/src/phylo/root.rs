@@ -8,7 +8,7 @@ use sidecore_phylo::io::data::rooted_model;
 use sidecore_phylo::io::input;
 use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::rooted::{RootedModel, rooted_bytes};
+use sidecore_phylo::rooted::{RootedModel, all_roots_bytes};
 use sidecore_phylo::rooting::{
     Method, ModelRoots, Rooted, Rootstrap, by_model, check_steps, root, root_bytes, rootstrap,
 };
@@ -127,9 +127,8 @@ impl Args {
         let tree = file.only()?;
         let start = RootedModel::new(name.clone(), &patterns);
         let nodes = tree.nodes().len() + 1;
-        let need = rooted_bytes(nodes, patterns.len(), &start);
-        let sites = 32 * (nodes as u64).saturating_mul(alignment.sites() as u64);
-        limits::check_work("the likelihoods of the roots", need.saturating_add(sites))?;
+        let need = all_roots_bytes(nodes, patterns.len(), alignment.sites(), &start);
+        limits::check_work("the likelihoods of the roots", need)?;
         let options = topology::Options {
             replicates: self.replicates as usize,
             seed: self.seed,

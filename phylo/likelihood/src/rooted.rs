@@ -542,6 +542,17 @@ pub fn rooted_bytes(nodes: usize, patterns: usize, model: &RootedModel) -> u64 {
     2 * nodes.to_u64() * patterns.to_u64() * span
 }
 
+/// The same while each of the tree's branches is its root in turn, and each of `sites` columns of
+/// the alignment has a log-likelihood for each of these roots.
+#[must_use]
+pub fn all_roots_bytes(nodes: usize, patterns: usize, sites: usize, model: &RootedModel) -> u64 {
+    let columns = nodes.to_u64().saturating_mul(sites.to_u64());
+    rooted_bytes(nodes, patterns, model).saturating_add(columns.saturating_mul(ROOT_SITE_BYTES))
+}
+
+/// Of a column for one root: its log-likelihood, and its copies in tests.
+const ROOT_SITE_BYTES: u64 = 32;
+
 /// Patterns of a chunk.
 const CHUNK: usize = 128;
 /// The first lengths need no better precision.

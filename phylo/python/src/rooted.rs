@@ -6,7 +6,7 @@ use crate::evaluate::{Evaluation, FITS, enough, evaluate as reversible};
 use crate::interrupt::{Stoppable, interruptible};
 use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
 use pyo3::prelude::*;
-use sidecore_phylo::evaluation::Fit;
+use sidecore_phylo::evaluation::{self, Fit};
 use sidecore_phylo::io::data::rooted_model;
 use sidecore_phylo::likelihood::LikelihoodError;
 use sidecore_phylo::msa::Patterns;
@@ -204,25 +204,19 @@ fn populations(
 }
 
 fn fitted<R: Runner>(
-    mut own: RootedLikelihood<R>,
+    own: RootedLikelihood<R>,
     given: &Given<'_>,
 ) -> Result<Evaluation, LikelihoodError> {
-    let log_likelihood = match given.fit {
-        Fit::Nothing => own.evaluate()?,
-        Fit::Branches => own.optimise_lengths(given.epsilon, ROUNDS_MAX)?,
-        Fit::All => own.optimise(given.epsilon)?,
-    };
-    let sites = own.site_log_likelihoods()?;
-    let tree = own.tree().to_newick().to_string();
+    let found = evaluation::evaluate_rooted(own, given.fit, given.epsilon, true)?;
     Ok(Evaluation {
-        log_likelihood,
-        trees: vec![tree.clone()],
-        tree,
-        tree_length: own.tree().total_length(),
-        models: vec![own.model().to_string()],
-        sites,
+        log_likelihood: found.lnl,
+        tree: found.newicks.concat(),
+        trees: found.newicks,
+        tree_length: found.tree_length,
+        models: found.models,
+        sites: found.sites,
         rates: None,
-        root: Some(own.root_frequencies().to_vec()),
+        root: found.root_frequencies,
     })
 }
 
@@ -295,6 +289,3 @@ pub(crate) fn rootstrap<'py>(
     let found = py.detach(|| counted(&newick, &all)).map_err(refuse)?;
     parts::report(py, &found)
 }
-
-/// Rounds of lengths, as the command line has them.
-const ROUNDS_MAX: usize = 1_000;

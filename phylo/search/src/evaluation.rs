@@ -5,6 +5,7 @@ use crate::likelihood::{
     Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions, Posteriors,
 };
 use crate::model::Process;
+use crate::rooted::RootedLikelihood;
 use crate::runner::Runner;
 use crate::tree::Tree;
 use std::fmt::Write as _;
@@ -70,6 +71,9 @@ pub struct Evaluation {
     /// The tree's terrace, if it was counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terrace: Option<Terrace>,
+    /// The frequencies of the root's states, under a nonreversible model or of populations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_frequencies: Option<Vec<f64>>,
     /// Each column's log-likelihood, if wanted.
     #[serde(skip)]
     pub sites: Vec<f64>,
@@ -280,10 +284,46 @@ pub fn evaluate(
         models: parts.iter().map(Part::model_text).collect(),
         scales: parts.iter().map(Part::scale).collect(),
         terrace: None,
+        root_frequencies: None,
         sites,
         posteriors,
     })
 }
 
+/// Fits the parameters of a rooted tree's likelihood, and reports it; with `has_sites` each
+/// column's, too. Blocks.
+///
+/// # Errors
+/// [`LikelihoodError`].
+pub fn evaluate_rooted<R: Runner>(
+    mut likelihood: RootedLikelihood<R>,
+    fit: Fit,
+    epsilon: f64,
+    has_sites: bool,
+) -> Result<Evaluation, LikelihoodError> {
+    let lnl = match fit {
+        Fit::Nothing => likelihood.evaluate()?,
+        Fit::Branches => likelihood.optimise_lengths(epsilon, ROOTED_ROUNDS_MAX)?,
+        Fit::All => likelihood.optimise(epsilon)?,
+    };
+    let sites = match has_sites {
+        true => likelihood.site_log_likelihoods()?,
+        false => Vec::new(),
+    };
+    Ok(Evaluation {
+        lnl,
+        tree_length: likelihood.tree().total_length(),
+        models: vec![likelihood.model().to_string()],
+        scales: vec![1.0],
+        newicks: vec![likelihood.tree().to_newick().to_string()],
+        terrace: None,
+        root_frequencies: Some(likelihood.root_frequencies().to_vec()),
+        sites,
+        posteriors: Vec::new(),
+    })
+}
+
 /// As many as fitting needs; a bound only.
 const ROUNDS_MAX: usize = 64;
+/// The same of a rooted tree's lengths.
+const ROOTED_ROUNDS_MAX: usize = 1_000;

@@ -161,6 +161,24 @@ impl EvaluationReport {
     /// When there is no evaluation.
     #[must_use]
     pub fn new(data: &Data, evaluated: Vec<Evaluation>, engines: usize, wall_s: f64) -> Self {
+        let (alignment, parts) = (&data.alignment, &data.partitions.parts);
+        let patterns = parts.iter().map(|part| part.patterns.len()).sum();
+        let size = [alignment.names().len(), alignment.sites(), patterns];
+        Self::of(evaluated, &data.findings, size, engines, wall_s)
+    }
+
+    /// The same of trees under one model; the data have this number of taxa, sites and patterns.
+    ///
+    /// # Panics
+    /// When there is no evaluation.
+    #[must_use]
+    pub fn of(
+        evaluated: Vec<Evaluation>,
+        findings: &Findings,
+        [taxa, sites, patterns]: [usize; 3],
+        engines: usize,
+        wall_s: f64,
+    ) -> Self {
         // The first of the best, so that the file's order breaks ties.
         let mut best = 0;
         for (at, one) in evaluated.iter().enumerate() {
@@ -168,16 +186,15 @@ impl EvaluationReport {
                 best = at;
             }
         }
-        let (own, findings) = (&evaluated[best], &data.findings);
-        let parts = &data.partitions.parts;
+        let own = &evaluated[best];
         Self {
             lnl: own.lnl,
-            taxa: data.alignment.names().len(),
-            sites: data.alignment.sites(),
+            taxa,
+            sites,
             undetermined_sites: findings.undetermined_sites.len(),
             undetermined_taxa: findings.undetermined_taxa.len(),
             identical_taxa: findings.identical_taxa.len(),
-            patterns: parts.iter().map(|part| part.patterns.len()).sum(),
+            patterns,
             models: own.models.clone(),
             scales: own.scales.clone(),
             tree_length: own.tree_length,
@@ -191,6 +208,9 @@ impl EvaluationReport {
     /// The same for people.
     #[must_use]
     pub fn text(&self) -> Text {
+        if self.trees[0].root_frequencies.is_some() {
+            return self.rooted_text();
+        }
         let mut text = Text::new();
         if self.trees.len() > 1 {
             for (at, tree) in self.trees.iter().enumerate() {
@@ -214,6 +234,25 @@ impl EvaluationReport {
         text.fact("tree length", format!("{:.6}", self.tree_length));
         if let Some(terrace) = self.trees[self.best_tree - 1].terrace {
             text.fact("terrace", trees_of(terrace));
+        }
+        text
+    }
+
+    fn rooted_text(&self) -> Text {
+        let mut text = Text::new();
+        for (at, tree) in self.trees.iter().enumerate() {
+            if self.trees.len() > 1 {
+                text.fact("tree", (at + 1).to_string());
+            }
+            text.fact("log-likelihood", format!("{:.6}", tree.lnl));
+            text.fact("model", tree.models.concat());
+            let shares = tree.root_frequencies.iter().flatten();
+            let shares: Vec<String> = shares.map(|share| format!("{share:.6}")).collect();
+            // Those of populations would fill a screen.
+            if shares.len() <= 20 {
+                text.fact("root frequencies", shares.join(" "));
+            }
+            text.fact("tree length", format!("{:.6}", tree.tree_length));
         }
         text
     }
