@@ -274,7 +274,7 @@ fn substitutions_are_on_the_branches_where_they_happened() {
         polytomies: true,
         node_names: true,
     };
-    let table = found.mutations(style);
+    let table = found.mutations_for("a.tsv".as_ref(), style);
     let mut changes: Vec<String> = table
         .lines()
         .skip(1)
@@ -291,7 +291,8 @@ fn substitutions_are_on_the_branches_where_they_happened() {
         .filter(|line| line.contains("\ta\t"))
         .collect();
     assert_eq!(to_a.len(), 1, "{table}");
-    let data: serde_json::Value = serde_json::from_str(&found.node_data(style)).unwrap();
+    let node_data = found.mutations_for("a.json".as_ref(), style);
+    let data: serde_json::Value = serde_json::from_str(&node_data).unwrap();
     assert_eq!(data["nodes"]["a"]["muts"][0], "T100A");
     assert_eq!(data["annotations"]["nuc"]["end"], 1000);
     assert!(

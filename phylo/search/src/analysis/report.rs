@@ -162,7 +162,7 @@ impl EvaluationReport {
     #[must_use]
     pub fn new(data: &Data, evaluated: Vec<Evaluation>, engines: usize, wall_s: f64) -> Self {
         let (alignment, parts) = (&data.alignment, &data.partitions.parts);
-        let patterns = parts.iter().map(|part| part.patterns.len()).sum();
+        let patterns: usize = parts.iter().map(|part| part.patterns.len()).sum();
         let size = [alignment.names().len(), alignment.sites(), patterns];
         Self::of(evaluated, &data.findings, size, engines, wall_s)
     }
