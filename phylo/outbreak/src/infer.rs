@@ -84,8 +84,11 @@ pub fn infer(
         reference,
         ..
     } = genomes;
+    // Frequencies stay the reference's: near-identical genomes say nothing more about them.
     let shares = reference.shares();
     let mut rates = options.model.start(shares);
+    // Placement with equal rates would order equal places badly, since transitions are most of an
+    // outbreak's substitutions.
     let fits_rates = matches!(options.model, ModelChoice::Gtr);
     if fits_rates {
         let counts = distinct_substitutions(&lists, |site| reference.base(site));
@@ -106,11 +109,14 @@ pub fn infer(
         stop,
     };
     work.place_all(groups.collect())?;
+    // Lists of a long placement are a little behind; moves compare gains of hundredths.
     work.settle(SETTLE_BETWEEN);
     let (mut moves, mut rounds) = (0, 0);
+    // The number of nodes is fixed from here on: a move uses its own inner node again.
     let mut dirty = vec![true; work.tree.nodes.len()];
     while rounds < options.rounds && !work.is_stopped() {
         rounds += 1;
+        // Each round looks only where the last one changed something.
         let made = work.move_subtrees(rounds, &mut dirty)?;
         moves += made;
         if made == 0 {
@@ -118,6 +124,7 @@ pub fn infer(
         }
         work.settle(SETTLE_BETWEEN);
     }
+    // Also after a stop: the likelihood that is reported must be that of the tree that is returned.
     let lnl = work.settle(SETTLE_ROUNDS);
     let was_stopped = work.is_stopped();
     Ok(Outbreak {
@@ -133,16 +140,20 @@ pub fn infer(
 
 /// Different lists in the order in which they are placed, each with the taxa that have it.
 fn groups(mut lists: Vec<Genome>) -> Vec<(Genome, Vec<u32>)> {
+    // Unknown sites count as differences: a tip can only take in genomes that say less, so those
+    // that say most come before them.
     let key = |list: &Genome| list.differences().map(u64::from).iter().sum::<u64>();
     let mut order: Vec<(u64, u32)> = (0..)
         .zip(&lists)
         .map(|(at, list)| (key(list), at))
         .collect();
+    // Equal keys by the file's order, which makes this a total order.
     order.sort_unstable();
     let mut groups: Vec<(Genome, Vec<u32>)> = Vec::new();
     let mut known: HashMap<u64, Vec<usize>> = HashMap::new();
     for (_, taxon) in order {
         let list = std::mem::take(&mut lists[taxon.to_usize()]);
+        // A digest may be shared by chance, or on purpose: lists decide.
         let same = known.entry(list.digest()).or_default();
         let known = same.iter().copied().find(|&at| groups[at].0 == list);
         match known {
@@ -162,6 +173,7 @@ fn distinct_substitutions(lists: &[Genome], base: impl Fn(u32) -> usize) -> [[f6
     let mut seen = HashSet::new();
     let mut counts = [[0.0; 4]; 4];
     for (site, to) in lists.iter().flat_map(Genome::other_bases) {
+        // Each site and base once: a substitution that a thousand genomes inherit happened once.
         if seen.insert((site, to)) {
             counts[base(site)][to] += 1.0;
         }
@@ -224,11 +236,14 @@ impl Work<'_> {
                 return Err(OutbreakError::Stopped);
             }
             self.say(Stage::Placing, all - left, all);
+            // By the tree, never by the engines. A sixteenth of the tips: the batch's own
+            // additions, which the search cannot see, stay few.
             let size = (self.tree.tips() / TIPS_A_GENOME).clamp(1, BATCH_MAX);
             let batch: Vec<(Genome, Vec<u32>)> = groups.by_ref().take(size).collect();
             left -= batch.len();
             let (tree, space) = (&self.tree, &self.space);
             let found: Vec<Found> = match &batch[..] {
+                // A batch of one is not worth a wake-up of the pool.
                 [(genome, _)] => vec![find(tree, space, genome)],
                 batch => {
                     let each = self.pool.par(batch);
@@ -236,6 +251,7 @@ impl Work<'_> {
                         .collect()?
                 }
             };
+            // In the batch's order: the tree is changed by one thread only.
             self.apply_batch(batch, found);
         }
         Ok(())
@@ -258,6 +274,7 @@ impl Work<'_> {
                 Found::Branches(candidates) => candidates,
             };
             let (tree, reference) = (&self.tree, &self.space.reference);
+            // The search saw the tree without the batch's tips.
             let covering = tips
                 .iter()
                 .find(|&&tip| tree.node(tip).lower.covers(&genome, reference));
@@ -272,6 +289,8 @@ impl Work<'_> {
                     // What the batch has made since is looked at as well.
                     let found = candidates.iter().map(|candidate| candidate.edge);
                     let mut edges: Vec<u32> = found.chain(made.iter().copied()).collect();
+                    // Equal scores are decided by order, which must not depend on the history of
+                    // the batch.
                     edges.sort_unstable();
                     edges.dedup();
                     among(tree, space, &genome, edges)
@@ -290,6 +309,7 @@ impl Work<'_> {
             let inner = self.tree.add_inner();
             self.tree.attach(&self.space, (tip, inner), place);
             tips.push(tip);
+            // All three parts that the split branch became, also for the rest of the batch.
             made.extend([tip, inner, place.edge]);
         }
     }
@@ -297,6 +317,8 @@ impl Work<'_> {
     /// Fits rates and lengths until they have settled, or for some rounds; returns the
     /// log-likelihood of lists that are all new.
     fn settle(&mut self, rounds: usize) -> f64 {
+        // Updates stop where lists change little, and these rests add up: gains need lists that are
+        // new.
         let mut lnl = self.tree.rebuild(&self.space);
         for round in 0..rounds {
             if self.is_stopped() {
@@ -304,7 +326,10 @@ impl Work<'_> {
             }
             self.say(Stage::Fitting, round, rounds);
             if let Some(shares) = self.shares {
+                // A step of expectation and maximisation, without time spent in a base: near-
+                // identical genomes keep the reference's composition.
                 let rates = Rates::of_counts(&self.substitutions(), shares);
+                // Lists depend on the rates: none of the old ones may be compared with new ones.
                 let old = std::mem::replace(&mut self.space.rates, rates);
                 let now = self.tree.rebuild(&self.space);
                 // Counts are of a step towards the best rates, and this one may be none.
@@ -340,7 +365,10 @@ impl Work<'_> {
         for node in self.tree.order() {
             let own = self.tree.node(node);
             let edge = Edge::new(&self.space, &own.upper, &own.lower);
+            // A start above 0 lets a branch without a length grow again.
             let best = edge.best_length(own.length.max(self.space.one()));
+            // Each change makes lists around it again; most lengths of a later round are as they
+            // were.
             if (best - own.length).abs() > LENGTH_STEP * best.max(own.length) {
                 self.tree.set_length(&self.space, node, best);
             }
@@ -350,6 +378,7 @@ impl Work<'_> {
     /// Moves subtrees whose neighbourhood has changed to better places; returns how many moved.
     fn move_subtrees(&mut self, round: u32, dirty: &mut [bool]) -> Result<u64, OutbreakError> {
         let mut order = self.tree.order();
+        // Taken before the moves, which set marks for the next round.
         order.retain(|node| std::mem::take(&mut dirty[node.to_usize()]));
         let mut made = 0;
         for (block, nodes) in order.chunks(BLOCK).enumerate() {
@@ -362,6 +391,8 @@ impl Work<'_> {
             let found: Vec<Option<Move>> =
                 each.map(|&node| find_move(tree, space, node)).collect()?;
             let mut moves: Vec<Move> = found.into_iter().flatten().collect();
+            // The largest gain first: a smaller one that needs the same branches loses. Ties by
+            // number, so that engines change nothing.
             moves.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.subtree.cmp(&b.subtree)));
             for wanted in moves {
                 made += u64::from(self.apply_move(wanted, dirty));
@@ -382,18 +413,22 @@ impl Work<'_> {
             self.tree.node(subtree).parent,
             self.tree.sibling(subtree),
         ];
+        // On one of these three branches it is where it was; inside itself it would cut itself off.
         if around.contains(&edge) || self.tree.is_within(edge, subtree) {
             return false;
         }
+        // From here on it must be attached again, better or not.
         let (inner, old) = self.tree.detach(&self.space, subtree);
         let query = &self.tree.node(subtree).lower;
         let start = old.lengths[2].max(self.space.one());
         let candidates = among(&self.tree, &self.space, query, [edge]);
         let fit = best_fit(&self.tree, &self.space, query, start, &candidates);
+        // A minimum gain ends the rounds: moves between equal places would go on for ever.
         let better = fit.filter(|fit| fit.gain > now + MOVE_GAIN);
         let place = better.map_or(old, |fit| fit.place);
         self.tree.attach(&self.space, (subtree, inner), place);
         if better.is_some() {
+            // Both places: what was around the old one may now fit elsewhere.
             for node in [subtree, inner, old.edge, place.edge] {
                 self.mark(node, dirty);
             }

@@ -38,6 +38,7 @@ impl ModelChoice {
             name: text.to_owned(),
             what,
         };
+        // Names without values: the checks below are for models that are given in full.
         let upper = text.to_ascii_uppercase();
         match upper.as_str() {
             "JC" | "JC69" => return Ok(Self::Jc),
@@ -67,6 +68,7 @@ impl ModelChoice {
         // The derivative of the probabilities at 0 is the rate matrix.
         let mut block = [0.0; 16];
         process.transitions(STEP, &mut block);
+        // Any model of DNA, whatever its parameters are called, comes to the six rates this way.
         let frequencies: [f64; 4] = std::array::from_fn(|x| process.frequencies[x]);
         let exchange = PAIRS.map(|[x, y]| block[4 * y + x] / (STEP * frequencies[y]));
         Ok(Self::Given {
@@ -108,7 +110,11 @@ impl Rates {
             .zip(exchange)
             .map(|(&[x, y], rate)| 2.0 * rate * frequencies[x] * frequencies[y])
             .sum();
+        // One substitution a site and unit of length is expected, so that lengths mean the same
+        // under all rates.
         let exchange = exchange.map(|rate| rate / mean);
+        // Scaled by roots of the frequencies a reversible matrix is symmetric (Tavare 1986): its
+        // eigenvalues are real and its vectors orthogonal, so that no inverse is needed.
         let roots = frequencies.map(libm::sqrt);
         let mut symmetric = [[0.0; 4]; 4];
         for ([x, y], rate) in PAIRS.into_iter().zip(exchange) {
@@ -125,6 +131,7 @@ impl Rates {
         Self {
             exchange,
             frequencies,
+            // A value that rounding left above 0 would let probabilities grow with the length.
             values: values.map(|value| value.min(0.0)),
             modes: std::array::from_fn(|k| std::array::from_fn(|x| vectors[x][k] * roots[x])),
         }
@@ -144,11 +151,13 @@ impl Rates {
     pub(crate) fn transitions(&self, length: f64) -> [[f64; 4]; 4] {
         // Without a length nothing could change, and no difference were possible at all.
         let length = length.max(LENGTH_TINY);
+        // `exp` less the identity would cancel: branches of 1e-5 would keep five digits fewer.
         let growth = self.values.map(|value| libm::expm1(value * length));
         std::array::from_fn(|x| {
             std::array::from_fn(|y| {
                 let sum = sum(|k| self.modes[k][x] * growth[k] * self.modes[k][y]);
                 let own = if x == y { 1.0 } else { 0.0 };
+                // Rounding may leave a little less than 0, of which no logarithm exists.
                 (own + sum / self.frequencies[x]).max(0.0)
             })
         })
@@ -156,6 +165,7 @@ impl Rates {
 
     /// The name with all values, as `sidecore phylo evaluate` takes it.
     pub(crate) fn name(&self) -> String {
+        // Only ratios matter to a model's name; GT as 1 is the convention of other programs.
         let [ac, ag, at, cg, ct, gt] = self.exchange.map(|rate| rate / self.exchange[5]);
         let [a, c, g, t] = self.frequencies;
         format!(
@@ -175,8 +185,11 @@ pub(crate) fn sum(term: impl Fn(usize) -> f64) -> f64 {
 fn eigen(mut a: [[f64; 4]; 4]) -> ([f64; 4], [[f64; 4]; 4]) {
     let mut vectors: [[f64; 4]; 4] =
         std::array::from_fn(|x| std::array::from_fn(|y| if x == y { 1.0 } else { 0.0 }));
+    // A bound for numbers of any kind; a sweep over a matrix that is diagonal already passes over
+    // all pairs.
     for _ in 0..SWEEPS {
         for [p, q] in PAIRS {
+            // A subnormal divisor would overflow the angle's cotangent.
             if a[p][q].abs() < f64::MIN_POSITIVE {
                 continue;
             }
@@ -198,6 +211,8 @@ fn eigen(mut a: [[f64; 4]; 4]) -> ([f64; 4], [[f64; 4]; 4]) {
             let (upper, lower) = (a[p], a[q]);
             a[p] = std::array::from_fn(|k| c * upper[k] - s * lower[k]);
             a[q] = std::array::from_fn(|k| s * upper[k] + c * lower[k]);
+            // Zero by the choice of the angle; rounding would leave a rest that later turns
+            // amplify.
             a[p][q] = 0.0;
             a[q][p] = 0.0;
         }

@@ -57,11 +57,13 @@ pub(crate) enum Found {
 
 /// Finds branches for a genome that is not in the tree, which has two tips or more.
 pub(crate) fn find(tree: &Tree, space: &Space, query: &Genome) -> Found {
+    // The root is a tip that no branch leads down to: the walk below would never look at it.
     if tree.node(ROOT).lower.covers(query, &space.reference) {
         return Found::Covered(ROOT);
     }
     let mut walk = Walk::new(tree, space, query, space.one(), PLACEMENT);
     walk.steps.push(Step {
+        // The first branch is scored whatever it gives: `last` below any score is no failure.
         edge: tree.top(),
         is_up: false,
         is_same: false,
@@ -69,8 +71,10 @@ pub(crate) fn find(tree: &Tree, space: &Space, query: &Genome) -> Found {
         fails: 0,
         last: f64::NEG_INFINITY,
     });
+    // Depth first, by a stack of its own: a polytomy is a chain of thousands of nodes.
     while let Some(step) = walk.steps.pop() {
         let node = tree.node(step.edge);
+        // A covered genome adds nothing to the likelihood, so no branch could be better.
         if tree.is_tip(step.edge) && node.lower.covers(query, &space.reference) {
             return Found::Covered(step.edge);
         }
@@ -88,6 +92,8 @@ pub(crate) fn among(
 ) -> Vec<Candidate> {
     let mut walk = Walk::new(tree, space, query, space.one(), PLACEMENT);
     for edge in edges {
+        // No floor: candidates from before are few, and an early end would return a score that no
+        // order can be built on.
         walk.look_at(edge, None, f64::NEG_INFINITY);
     }
     walk.best_branches()
@@ -112,12 +118,15 @@ pub(crate) fn best_fit(
     let mut best: Option<Fit> = None;
     for candidate in candidates {
         let node = tree.node(candidate.edge);
+        // The tree's list of that end still contains the subtree that moves.
         let (upper, lower) = match &candidate.behind {
             None => (&node.upper, &node.lower),
             Some((true, behind)) => (&node.upper, behind),
             Some((false, behind)) => (behind, &node.lower),
         };
         let (gain, lengths) = fit(space, (upper, lower, node.length), query, start);
+        // Strictly better: of equal places the one with the better midpoint score stays, as
+        // candidates are sorted by it.
         if best.is_none_or(|best| gain > best.gain) {
             let edge = candidate.edge;
             best = Some(Fit {
@@ -136,6 +145,7 @@ fn fit(
     query: &Genome,
     start: f64,
 ) -> (f64, Lengths) {
+    // The branch as it is: what it earns by its own new lengths counts as gain, too.
     let without = Edge::new(space, upper, lower).lnl(length);
     let mut builder = Builder::default();
     let [mut above, mut below, mut own] = [0.5 * length, 0.5 * length, start];
@@ -143,14 +153,20 @@ fn fit(
     for _ in 0..FIT_ROUNDS {
         let log = merge(space, (upper, above), (lower, below), &mut builder);
         let edge = Edge::new(space, &builder.take(), query);
+        // From one substitution on: at length 0 the slope of a site that differs is infinite, and
+        // Newton's step there is none.
         own = edge.best_length(own.max(space.one()));
         let now = log + edge.lnl(own) - without;
+        // The first round compares with minus infinity, so at least one full round is made where
+        // the branch has a length.
         let is_done = now - gain < FIT_GAIN;
         gain = now;
         // On a branch of no length there is but one place.
         if is_done || length == 0.0 {
             break;
         }
+        // One length at a time, the other two fixed: each is a fit along one branch, which an
+        // `Edge` can do.
         merge(space, (lower, below), (query, own), &mut builder);
         let edge = Edge::new(space, upper, &builder.take());
         above = edge.best_length(above.max(space.one()));
@@ -175,6 +191,7 @@ pub(crate) struct Move {
 /// subtree that cannot move.
 pub(crate) fn present_gain(tree: &Tree, space: &Space, subtree: u32) -> Option<f64> {
     let inner = tree.node(subtree).parent;
+    // The top node's branch leads to the root's tip: without it there is no tree to move on.
     if inner == ROOT || inner == NONE {
         return None;
     }
@@ -184,6 +201,7 @@ pub(crate) fn present_gain(tree: &Tree, space: &Space, subtree: u32) -> Option<f
     let (a, b) = ((&above.upper, above.length), (&other.lower, other.length));
     let log = merge(space, a, b, &mut builder);
     let with = log + Edge::new(space, &builder.take(), &own.lower).lnl(own.length);
+    // Without the subtree its inner node is no node: the two branches are one.
     let length = above.length + other.length;
     Some(with - Edge::new(space, &above.upper, &other.lower).lnl(length))
 }
@@ -196,6 +214,7 @@ pub(crate) fn find_move(tree: &Tree, space: &Space, subtree: u32) -> Option<Move
         return None;
     }
     let own = tree.node(subtree);
+    // Scores use one pendant length for all places; its present one is the best guess.
     let start = own.length.max(space.one());
     let mut walk = Walk::new(tree, space, &own.lower, start, MOVES);
     walk.leave(subtree, now);
@@ -204,6 +223,7 @@ pub(crate) fn find_move(tree: &Tree, space: &Space, subtree: u32) -> Option<Move
     }
     let found = walk.best_branches();
     let best = best_fit(tree, space, &own.lower, start, &found)?;
+    // Both are over the tree without the subtree, so their difference is the tree's own gain.
     let gain = best.gain - now;
     (gain > MOVE_GAIN).then_some(Move {
         subtree,
@@ -267,10 +287,12 @@ impl<'t> Walk<'t> {
         let edge = tree.sibling(subtree);
         let (above, other) = (tree.node(inner), tree.node(edge));
         let length = above.length + other.length;
+        // The branch that its removal joins: neither end's list may contain the subtree.
         let from_above = (&above.upper, length);
         let from_below = (&other.lower, length);
         // Other branches have scores at their midpoints, so its own has to count from there, too.
         let own = middle(space, &above.upper, &other.lower, length, &mut self.builder);
+        // The lower of the two: a start that is too high would end every direction at once.
         let own = score(&own, self.query, &mut self.pendant, f64::NEG_INFINITY);
         self.best = own.min(now);
         let last = self.best;
@@ -282,6 +304,8 @@ impl<'t> Walk<'t> {
             fails: 0,
             last,
         };
+        // Down from its sister, then from its grandparent down and up: the three ways that leave
+        // its place.
         if !tree.is_tip(edge) {
             let [a, b] = other.children;
             for (next, sister) in [(a, b), (b, a)] {
@@ -305,8 +329,11 @@ impl<'t> Walk<'t> {
 
     /// Scores a branch, and goes on from there if that is worth it.
     fn visit(&mut self, mut step: Step) {
+        // Kept from before this branch: its own score must not be measured against itself.
         let before = self.best;
         let floor = before - self.limits.below;
+        // The same point has the same score; a look costs a merge, and a polytomy has thousands of
+        // these.
         if step.is_same {
             if step.last >= floor {
                 self.go_on(&step);
@@ -314,9 +341,13 @@ impl<'t> Walk<'t> {
             return;
         }
         let behind = step.behind.as_ref().map(|genome| (step.is_up, genome));
+        // May be less than the true score once it is below the floor, which changes no decision
+        // below.
         let score = self.look_at(step.edge, behind, floor);
         if score > before {
+            // A new best proves the direction: what failed on the way does not count any more.
             step.fails = 0;
+        // Not each small loss: midpoints of long branches score a little worse than their ends.
         } else if score < step.last - WORSE {
             step.fails += 1;
         }
@@ -350,9 +381,12 @@ impl<'t> Walk<'t> {
         };
         let score = score(at, self.query, &mut self.pendant, floor);
         self.best = self.best.max(score);
+        // Only what could still be fitted is kept; the list of the end behind may be large.
         let least = self.best - CLOSE;
         if score >= least {
             if self.found.len() == FOUND_MAX {
+                // The best has risen since some were kept. Where that frees nothing, all are about
+                // equal: half of them suffices, and the walk's memory has a bound.
                 self.found.retain(|candidate| candidate.score >= least);
                 self.found.sort_by(|a, b| b.score.total_cmp(&a.score));
                 self.found.truncate(FOUND_MAX / 2);
@@ -371,6 +405,7 @@ impl<'t> Walk<'t> {
         let tree = self.tree;
         let node = tree.node(from.edge);
         if from.is_up {
+            // Up: on to the sister and to the parent's branch, each seen from the other one.
             let parent = node.parent;
             if parent == ROOT {
                 return;
@@ -380,6 +415,7 @@ impl<'t> Walk<'t> {
             self.come_to(from, (other, false), (&above.upper, above.length));
             self.come_to(from, (parent, true), (&sister.lower, sister.length));
         } else if !tree.is_tip(from.edge) {
+            // Pushed in this order so that the first child is walked first.
             let [a, b] = node.children;
             for (next, other) in [(b, a), (a, b)] {
                 let sister = tree.node(other);
@@ -398,6 +434,8 @@ impl<'t> Walk<'t> {
         if is_scored && !is_up && next.marks.exclude(self.query, reference) {
             return;
         }
+        // A list in place of the tree's is carried on only while it differs: a few branches on it
+        // has faded.
         let behind = from.behind.as_ref().and_then(|behind| {
             merge(self.space, (behind, length), sister, &mut self.builder);
             let made = self.builder.take();

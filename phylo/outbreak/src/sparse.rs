@@ -38,6 +38,8 @@ impl Space {
 
     /// The log-likelihood of a sequence alone.
     pub(crate) fn lnl_alone(&self, genome: &Genome) -> f64 {
+        // As if all sites were the reference's, then corrected where they are not: the time is in
+        // proportion to the differences.
         let logs = self.rates.frequencies.map(libm::log);
         let mut lnl = sum(|x| self.totals[x] * logs[x]);
         for pair in Pairs::new(genome, &Genome::default()) {
@@ -53,6 +55,7 @@ impl Space {
         let frequencies = &self.rates.frequencies;
         match side {
             Side::Unknown => 0.0,
+            // The distance does not matter: frequencies are stationary, so they hold at any depth.
             Side::Same(_) => sum(|x| counts[x] * libm::log(frequencies[x])),
             Side::Base(base, _) => libm::log(frequencies[base]),
             Side::Mixed(vector) => libm::log(sum(|x| frequencies[x] * f64::from(vector[x]))),
@@ -88,6 +91,8 @@ impl<'s> Far<'s> {
         if distance == 0.0 {
             return &self.matrix;
         }
+        // Neighbouring entries come from the same merge and mostly share their distance; a matrix
+        // costs four exponentials.
         if self.further.0 != distance {
             let matrix = self.space.rates.transitions(self.length + distance);
             self.further = (distance, matrix);
@@ -101,6 +106,8 @@ impl<'s> Far<'s> {
         let (base, distance) = match side {
             Side::Unknown => return [1.0; 4],
             Side::Mixed(vector) => {
+                // Four numbers hold at the point itself: a merge has moved them there, so no
+                // distance is left.
                 let matrix = &self.matrix;
                 return std::array::from_fn(|x| sum(|y| matrix[x][y] * f64::from(vector[y])));
             }
@@ -118,6 +125,8 @@ impl<'s> Far<'s> {
         }
         let matrix = self.matrix(distance);
         sum(|x| match counts[x] > 0.0 {
+            // A base that is not there may have the probability 0: 0 times its logarithm is no
+            // number.
             true => counts[x] * libm::log(matrix[x][x]),
             false => 0.0,
         })
@@ -141,6 +150,8 @@ impl Product {
         self.factor *= factor;
         // One logarithm for many factors.
         if self.factor < FACTOR_LEAST {
+            // A factor of 0 would be minus infinity for ever: no other factor could tell two places
+            // apart.
             self.log += libm::log(self.factor.max(f64::MIN_POSITIVE));
             self.factor = 1.0;
         }
@@ -192,13 +203,17 @@ fn join(
     norm: Norm,
     out: &mut Builder,
 ) -> f64 {
+    // A list that a caller left without taking it would otherwise stand in front of this one.
     out.clear();
     let all = |far: &Far<'_>| sum(|x| space.totals[x] * far.stays[x]);
+    // All sites as if none changed on either branch; each pair below takes its own sites out again.
     let mut product = Product::new(all(&a_far) + all(&b_far));
     for pair in Pairs::new(a, b) {
         let counts = space.reference.counts(pair.start, pair.end);
         product.log -= sum(|x| counts[x] * (a_far.stays[x] + b_far.stays[x]));
         match (pair.a, pair.b) {
+            // Where one side says nothing, nothing can be decided at this node: the branch is added
+            // to the distance, and its factor is paid where the other side is known.
             (Side::Unknown, Side::Unknown) => out.unknown(pair.start, pair.end),
             (Side::Unknown, Side::Same(distance)) => {
                 out.same(pair.start, pair.end, distance + b_far.length);
@@ -207,6 +222,7 @@ fn join(
                 out.same(pair.start, pair.end, distance + a_far.length);
             }
             (Side::Same(near), Side::Same(far)) => {
+                // No entry: both see the reference's base, so the node has it, at no distance.
                 product.log += a_far.stays(near, counts) + b_far.stays(far, counts);
             }
             (Side::Unknown, Side::Base(base, distance)) => {
@@ -241,6 +257,7 @@ fn site(
     let a = a_far.vector(pair.a, own);
     let b = b_far.vector(pair.b, own);
     let vector: [f64; 4] = std::array::from_fn(|x| a[x] * b[x]);
+    // The first of equal ones wins, on every machine.
     let (best, largest) = (0..4).fold((0, 0.0), |best, x| match vector[x] > best.1 {
         true => (x, vector[x]),
         false => best,
@@ -249,10 +266,13 @@ fn site(
         (Side::Base(x, _), Side::Base(y, _)) => x == y,
         _ => false,
     };
+    // Two equal bases are decided even on long branches: the module's documentation bounds that
+    // error.
     let total = sum(|x| vector[x]);
     // Both have one base, or all others are as good as impossible.
     if same || largest <= 0.0 || total - largest < SMALL * total {
         product.times(largest);
+        // The reference's own base is the absence of an entry, which keeps lists short.
         if best != own {
             out.base(pair.start, best, 0.0);
         }
@@ -262,6 +282,7 @@ fn site(
         Norm::Largest => largest,
         Norm::Mean => sum(|x| space.rates.frequencies[x] * vector[x]),
     };
+    // Without this the numbers of a deep tree would leave the range of f32.
     product.times(by);
     out.mixed(pair.start, vector.map(|value| value / by));
 }
@@ -275,12 +296,15 @@ pub(crate) fn score(middle: &Genome, query: &Genome, pendant: &mut Far<'_>, floo
     // Sites that do not stay are taken out below, so the logarithm may rise, but to no more than 0
     // of this part.
     let stays = sum(|x| space.totals[x] * pendant.stays[x]);
+    // All sites as if none changed, as in `join`.
     let mut product = Product::new(stays);
     let mut pending = 0_u8;
     for pair in Pairs::new(middle, query) {
         let counts = space.reference.counts(pair.start, pair.end);
         product.log -= sum(|x| counts[x] * pendant.stays[x]);
         match (pair.a, pair.b) {
+            // The query says nothing: no factor. And where the tree knows nothing, the query stands
+            // alone.
             (_, Side::Unknown) => continue,
             (Side::Unknown, side) => product.log += space.lnl_known(side, counts),
             (Side::Same(near), Side::Same(far)) => {
@@ -288,6 +312,8 @@ pub(crate) fn score(middle: &Genome, query: &Genome, pendant: &mut Far<'_>, floo
             }
             (Side::Mixed(vector), side) => {
                 let far = pendant.vector(side, space.reference.base(pair.start));
+                // By the mean of 1 these are posteriors, so the sum is the query's probability
+                // given the tree.
                 let both = |x: usize| frequencies[x] * f64::from(vector[x]) * far[x];
                 product.times(sum(both));
             }
@@ -305,6 +331,8 @@ pub(crate) fn score(middle: &Genome, query: &Genome, pendant: &mut Far<'_>, floo
                 if pending == LOOK_EVERY {
                     pending = 0;
                     let sofar = product.log();
+                    // Taking sites out adds no more than `-stays` in all, so the end would be below
+                    // the floor for certain.
                     if sofar < floor + stays {
                         return sofar;
                     }
@@ -347,16 +375,19 @@ impl<'s> Edge<'s> {
         };
         for pair in Pairs::new(a, b) {
             let counts = space.reference.counts(pair.start, pair.end);
+            // Sites with an entry are added again below, by what their ends say.
             edge.leave(counts);
             match (pair.a, pair.b) {
                 (Side::Unknown, side) | (side, Side::Unknown) => {
                     edge.constant += space.lnl_known(side, counts);
                 }
                 (Side::Same(near), Side::Same(far)) => {
+                    // One term a base, not a site: runs may be thousands of sites long.
                     for (base, count) in (0..).zip(counts).filter(|&(_, count)| count > 0.0) {
                         edge.pair([base; 2], near + far, count);
                     }
                 }
+                // A shared difference behaves like a site that both share with the reference.
                 (Side::Base(x, near), Side::Base(y, far)) if x == y && near + far == 0.0 => {
                     edge.stays[x] += 1.0;
                 }
@@ -394,6 +425,8 @@ impl<'s> Edge<'s> {
             self.terms.push((plain, own, count));
             return;
         }
+        // The distance goes into the weights once: the exponentials of length and distance
+        // multiply, and each evaluation pays for the length alone.
         let grown = rates.values.map(|value| libm::expm1(value * distance));
         let at = own + sum(|k| plain[k] * grown[k]);
         let weights = std::array::from_fn(|k| plain[k] * (1.0 + grown[k]));
@@ -403,6 +436,7 @@ impl<'s> Edge<'s> {
     /// A site of any two vectors at the ends.
     fn site(&mut self, a: [f64; 4], b: [f64; 4]) {
         let rates = self.rates;
+        // Projected on the modes, any two ends are four weights: a length costs four terms a site.
         let along = |side: [f64; 4], k: usize| sum(|x| rates.modes[k][x] * side[x]);
         let weights = std::array::from_fn(|k| along(a, k) * along(b, k));
         let at = sum(|x| rates.frequencies[x] * a[x] * b[x]);
@@ -416,6 +450,8 @@ impl<'s> Edge<'s> {
         let mut lnl = self.constant;
         for (x, count) in (0..4).zip(self.stays).filter(|&(_, count)| count > 0.0) {
             let own = sum(|k| self.rates.modes[k][x] * self.rates.modes[k][x] * growth[k]);
+            // Close to 1 for short branches, and multiplied by tens of thousands of sites: `log` of
+            // a rounded value would lose all digits that matter.
             lnl += count * libm::log1p(own / self.rates.frequencies[x]);
         }
         let mut product = Product::new(lnl);
@@ -436,10 +472,12 @@ impl<'s> Edge<'s> {
         let speed: [f64; 4] = std::array::from_fn(|k| values[k] * (1.0 + growth[k]));
         let (mut first, mut second) = (0.0, 0.0);
         let mut add = |weights: &[f64; 4], at: f64, count: f64| {
+            // The same bound as in `lnl`, so that a slope never divides by 0.
             let value = (at + sum(|k| weights[k] * growth[k])).max(f64::MIN_POSITIVE);
             let slope = sum(|k| weights[k] * speed[k]) / value;
             let curve = sum(|k| weights[k] * values[k] * speed[k]) / value;
             first += count * slope;
+            // The second derivative of a logarithm: f''/f less the square of f'/f.
             second += count * (curve - slope * slope);
         };
         for (x, count) in (0..4).zip(self.stays).filter(|&(_, count)| count > 0.0) {
@@ -458,6 +496,8 @@ impl<'s> Edge<'s> {
     /// they leave it. 0 where any length lowers the likelihood.
     pub(crate) fn best_length(&self, start: f64) -> f64 {
         let (mut low, mut high) = (LENGTH_TINY, LENGTH_MAX);
+        // The maximum is at the edge: without this Newton's steps would creep towards 0 for all
+        // rounds.
         if self.slopes(low)[0] <= 0.0 {
             return 0.0;
         }
@@ -465,6 +505,7 @@ impl<'s> Edge<'s> {
         for _ in 0..STEPS_MAX {
             let [slope, curve] = self.slopes(at);
             match slope > 0.0 {
+                // The root of the slope stays between the two, whatever Newton's step says.
                 true => low = at,
                 false => high = at,
             }
@@ -492,6 +533,8 @@ impl<'s> Edge<'s> {
         length: f64,
         counts: &mut [[f64; 4]; 4],
     ) {
+        // Sites without an entry and runs of the reference have no substitution, up to two at a
+        // site.
         let matrix = space.rates.transitions(length);
         for pair in Pairs::new(a, b) {
             match (pair.a, pair.b) {
@@ -503,6 +546,7 @@ impl<'s> Edge<'s> {
                     let joint = |x: usize, y: usize| {
                         space.rates.frequencies[x] * a[x] * matrix[x][y] * b[y]
                     };
+                    // Bayes' rule: the share of each pair of bases among all that explain the site.
                     let all = sum(|x| sum(|y| joint(x, y))).max(f64::MIN_POSITIVE);
                     for [x, y] in ORDERED {
                         counts[x][y] += joint(x, y) / all;

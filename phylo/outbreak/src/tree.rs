@@ -64,6 +64,7 @@ impl Tree {
 
     /// Number of tips.
     pub(crate) fn tips(&self) -> usize {
+        // One tip is one node, and every further tip brings an inner node but the second one.
         self.nodes.len() / 2 + 1
     }
 
@@ -79,11 +80,13 @@ impl Tree {
     /// The other child of a node's parent; [`NONE`] below the root.
     pub(crate) fn sibling(&self, node: u32) -> u32 {
         let [a, b] = self.node(self.node(node).parent).children;
+        // The root has one child, so its other place is NONE: callers pass over it.
         if a == node { b } else { a }
     }
 
     /// True if a node is, or is below, another.
     pub(crate) fn is_within(&self, mut node: u32, other: u32) -> bool {
+        // Ends at the root: parents are never a circle, as a move into its own subtree is refused.
         while node != other {
             if node == ROOT {
                 return false;
@@ -101,6 +104,7 @@ impl Tree {
             if node != NONE {
                 order.push(node);
                 let [a, b] = self.node(node).children;
+                // The second child first: the stack hands out the first one next.
                 stack.extend([b, a]);
             }
         }
@@ -109,6 +113,7 @@ impl Tree {
 
     /// A new node that is not linked to any other.
     fn add(&mut self, node: Node) -> u32 {
+        // Never NONE: at most 2^24 genomes are read, with two nodes each.
         let number = u32::try_from(self.nodes.len()).unwrap_or(NONE);
         self.nodes.push(node);
         number
@@ -140,6 +145,7 @@ impl Tree {
         let node = self.node_mut(tip);
         node.parent = ROOT;
         node.length = length;
+        // No lower list depends on it: the root has none above.
         self.update(space, &[], &[tip]);
     }
 
@@ -150,6 +156,7 @@ impl Tree {
             lengths: [upper, lower, pendant],
         } = at;
         let parent = self.node(edge).parent;
+        // Before the links below: the parent must never have a child that names another parent.
         self.replace_child(parent, edge, inner);
         let node = self.node_mut(inner);
         node.parent = parent;
@@ -160,6 +167,8 @@ impl Tree {
             node.parent = inner;
             node.length = length;
         }
+        // The new node and the new length of `edge` change what its children and its sister see
+        // above them.
         let [a, b] = self.node(edge).children;
         let sibling = self.sibling(inner);
         // The last one is made first.
@@ -173,10 +182,13 @@ impl Tree {
         let inner = self.node(subtree).parent;
         let edge = self.sibling(subtree);
         let parent = self.node(inner).parent;
+        // Read before anything is joined: the caller may put the subtree back exactly there.
         let lengths = [inner, edge, subtree].map(|node| self.node(node).length);
         self.replace_child(parent, inner, edge);
         let node = self.node_mut(edge);
         node.parent = parent;
+        // Models are reversible, so a node of two branches can go without a change of the
+        // likelihood.
         node.length = lengths[0] + lengths[1];
         let [a, b] = node.children;
         let sibling = self.sibling(edge);
@@ -204,22 +216,29 @@ impl Tree {
     /// Makes the lists of some nodes again, and those that depend on them as far as they change:
     /// the lower lists of `ups`, the upper lists of `downs`, the last ones first.
     fn update(&mut self, space: &Space, ups: &[u32], downs: &[u32]) {
+        // Midpoints of these change even if the lists do not: their lengths may be new.
         let mut middles = [ups, downs].concat();
         let (mut ups, mut downs) = (ups.to_vec(), downs.to_vec());
         while let Some(node) = ups.pop() {
             if node == NONE || self.is_tip(node) {
                 continue;
             }
+            // The factor is of a full pass alone: an update stops early and would add up a part of
+            // them.
             let (lower, _) = self.lower(space, node);
             let own = self.node_mut(node);
+            // Stored even if it is about the same: errors would add up if the old one stayed each
+            // time.
             let has_changed = lower.differs(&own.lower);
             own.lower = lower;
             if has_changed {
+                // On towards the root; what its sister's side sees from above has changed as well.
                 ups.push(own.parent);
                 middles.push(node);
                 downs.push(self.sibling(node));
             }
         }
+        // Lower lists are final by now: upper lists are made of them.
         while let Some(node) = downs.pop() {
             if node == NONE || node == ROOT {
                 continue;
@@ -233,6 +252,7 @@ impl Tree {
                 middles.push(node);
             }
         }
+        // Each midpoint once, as a merge costs as much as the list itself.
         middles.sort_unstable();
         middles.dedup();
         for node in middles {
@@ -255,6 +275,7 @@ impl Tree {
     fn upper(&mut self, space: &Space, node: u32) -> Genome {
         let parent = self.node(node).parent;
         if parent == ROOT {
+            // The root is a tip: what is above the top node's branch is its sequence.
             return self.node(ROOT).lower.clone();
         }
         let sibling = self.sibling(node);
@@ -269,6 +290,7 @@ impl Tree {
         let own = &self.nodes[node.to_usize()];
         let (upper, lower, length) = (&own.upper, &own.lower, own.length);
         let middle = middle(space, upper, lower, length, &mut self.builder);
+        // Below an inner node some tip may suit a genome that shares none of the node's own bases.
         let marks = match self.is_tip(node) {
             true => Marks::new(upper, lower, &space.reference),
             false => Marks::default(),
@@ -286,6 +308,8 @@ impl Tree {
         }
         let order = self.order();
         let mut lnl = 0.0;
+        // Children first, so that each list is made of new ones; then parents first for the upper
+        // lists.
         for &node in order.iter().rev() {
             if !self.is_tip(node) {
                 let (lower, log) = self.lower(space, node);
@@ -298,6 +322,7 @@ impl Tree {
             self.node_mut(node).upper = upper;
             self.make_middle(space, node);
         }
+        // The factors were collected below the top branch; the last one is that of this branch.
         let first = self.node(top);
         lnl + Edge::new(space, &self.node(ROOT).lower, &first.lower).lnl(first.length)
     }
