@@ -142,6 +142,8 @@ impl FolderBackend {
             let made = root.create_inside(OsStr::new(name), FOLDER_MODE);
             made.map_err(FolderError::into_io)?;
         }
+        // The four folders are durable before settings are written: a store that opens has them
+        // all.
         root.sync()?;
         // Its own name is to be there, too, after a crash. A path may end with no name (`..`).
         if let Ok((above, _)) = Folder::of_file(path) {
@@ -196,6 +198,7 @@ impl Backend for FolderBackend {
     fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
         let file = self.root.read_file(Path::new(key))?;
         let mut bytes = vec![0; range.end.saturating_sub(range.start).to_usize()];
+        // An object never changes, so a short read is damage, not growth.
         file.read_exact_at(&mut bytes, range.start)?;
         Ok(bytes)
     }

@@ -107,6 +107,7 @@ impl Store {
                 continue;
             };
             let (head, _) = self.manifest_bytes(&id)?;
+            // By the tag, not by trying: a list shows versions of all domains, and the keys of one.
             let opened = match head.tag == domain.tag() {
                 true => Some(self.manifest(&name, domain)?.1),
                 false => None,
@@ -171,6 +172,7 @@ impl Store {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Checked, StoreError> {
         let mut checked = Checked::default();
+        // Packs are shared among versions: each is read once, and faults of it are said once.
         let mut indexes = HashMap::new();
         let mut seen = HashSet::new();
         for name in self.names()? {
@@ -226,6 +228,8 @@ impl Store {
             if indexes.contains_key(pack) {
                 continue;
             }
+            // A writer that took the index of another domain for its own would find none of its
+            // chunks.
             let index = PackIndex::read(&*self.backend, &pack.pack());
             let read = index.and_then(|index| {
                 let read_bytes = match read_data {
@@ -253,6 +257,7 @@ impl Store {
     /// Makes sure that a pack has the bytes of its name; returns their number.
     fn check_bytes(&self, pack: &Id) -> Result<u64, StoreError> {
         let key = pack.pack();
+        // One that is gone has no bytes, whose hash is never a pack's name.
         let bytes = self.get(&key, PACK_BYTES_MAX)?.unwrap_or_default();
         match Id::of(&bytes) == *pack {
             true => Ok(bytes.len().to_u64()),
@@ -302,6 +307,7 @@ impl Store {
         percent: u64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Compacted, StoreError> {
+        // Before the session's lease: a pack that becomes poor later waits for the next compaction.
         let poor = self.poor_packs(domain, percent)?;
         let mut compacted = Compacted::default();
         if poor.is_empty() {
@@ -309,6 +315,7 @@ impl Store {
         }
         // Nothing is compressed: chunks stay as they are.
         let mut session = Session::begin(self, domain, 1, 1)?;
+        // Else the session would find each chunk where it is, and move nothing.
         session.forget(&poor);
         for name in self.names()? {
             let version = match Version::open(self, &name, Arc::clone(domain)) {
@@ -343,6 +350,7 @@ impl Store {
             let manifest = version.manifest();
             for entry in manifest.entries.iter().filter(|entry| !entry.is_hole()) {
                 let pack = manifest.head.packs[entry.pack.to_usize()];
+                // By place: a chunk that many versions use counts once.
                 let chunks = used.entry(pack).or_default();
                 chunks.insert(entry.at, entry.stored_bytes);
             }
@@ -353,6 +361,7 @@ impl Store {
             // Else no pack would ever be used in full.
             let used_bytes = used_bytes + pack_overhead_bytes(chunks.len());
             let size_bytes = self.size(&pack.pack())?.unwrap_or(0);
+            // In integers: a percentage from a program's user times a size may pass 2^64.
             if used_bytes.saturating_mul(100) < size_bytes.saturating_mul(percent) {
                 poor.insert(pack);
             }
@@ -378,6 +387,8 @@ impl Store {
             true => self.names()?,
             false => names.to_vec(),
         };
+        // On the target alone. A pack that the source's collector removes meanwhile is an error,
+        // and the copy is run again.
         let mut lease = Lease::take(to)?;
         let mut copied = Copied::default();
         for name in all {
@@ -399,6 +410,7 @@ impl Store {
                     continue;
                 }
                 let found = self.get(&key, PACK_BYTES_MAX)?;
+                // Damage must not spread: the target's own check would find it too late.
                 let found = found.filter(|bytes| Id::of(bytes) == *pack);
                 let reason = "it is not there, or its bytes are not those of its name";
                 let bytes = found.ok_or_else(|| StoreError::damaged(&key, reason))?;
@@ -407,6 +419,7 @@ impl Store {
                 copied.objects += 1;
                 copied.copied_bytes += bytes.len().to_u64();
                 progress(copied.copied_bytes);
+                // Each pack may take minutes to come, and a lease has fifteen.
                 lease.renew()?;
             }
             let key = id.manifest();

@@ -76,6 +76,8 @@ impl Domain {
 
     fn new(salt: &Secret, ring: Vec<(u32, Secret)>) -> Self {
         let mut tag = [0; TAG_BYTES];
+        // Each use of the salt has its own context: BLAKE3's derivation makes them independent, and
+        // none of them leads back to the salt.
         tag.copy_from_slice(&derived(TAG_CONTEXT, &**salt)[..TAG_BYTES]);
         let mut seed = [0; 8];
         seed.copy_from_slice(&derived(CUTS_CONTEXT, &**salt)[..8]);
@@ -105,10 +107,13 @@ impl Domain {
         let text = file_text(&random()?, &[(1, random()?)]);
         let (folder, name) = Folder::of_file(path).map_err(failed)?;
         let name = Path::new(&name);
+        // EXCL: to overwrite a ring is to lose every image that its keys open. It takes no link
+        // either.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let mut file = folder.open_file(name, flags, 0o600).map_err(failed)?;
         let written = file.write_all(text.as_bytes());
         let written = written.and_then(|()| file.sync_all());
+        // Durable before anything is encrypted with it.
         let written = written.and_then(|()| folder.sync());
         written.map_err(|source| {
             // Best effort: a part of a file is of no use.
@@ -129,6 +134,7 @@ impl Domain {
         folder.lock_within(LOCK_WAIT_MAX).map_err(failed)?;
         // A link's target is another folder's file: it would stay as it is, without the key.
         let found = folder.read_file(Path::new(&name)).map_err(failed)?;
+        // The group that its user has let in keeps its access.
         let mode = found.metadata().map_err(failed)?.permissions().mode() & 0o777;
         let (salt, mut ring) = read_file(path)?;
         let last = ring.last().map_or(0, |(number, _)| *number);
@@ -185,11 +191,14 @@ impl Domain {
         if self.ring.is_empty() {
             return Ok(compressed);
         }
+        // A function of key and text: a nonce repeats only if both do, and then the whole output
+        // does (as SIV modes have it, RFC 5297).
         let nonces = derived(NONCES_CONTEXT, key);
         let mut nonce = [0; NONCE_BYTES];
         let hash = blake3::keyed_hash(&nonces, &compressed);
         nonce.copy_from_slice(&hash.as_bytes()[..NONCE_BYTES]);
         let mut text = compressed;
+        // Not the key itself, which also names the chunk: one secret is used for one thing.
         let cipher = cipher(&derived(CHUNKS_CONTEXT, key))?;
         let sealed = cipher.seal_in_place_append_tag(nonce_of(nonce), Aad::empty(), &mut text);
         sealed.map_err(|_| StoreError::Cipher)?;
@@ -201,6 +210,8 @@ impl Domain {
         if self.ring.is_empty() {
             return Some(stored);
         }
+        // Stored with the text: a reader does not have the compressed bytes that it is derived
+        // from.
         let (nonce, text) = stored.split_first_chunk::<NONCE_BYTES>()?;
         let cipher = cipher(&derived(CHUNKS_CONTEXT, key)).ok()?;
         opened(&cipher, *nonce, &[], text)
@@ -220,6 +231,7 @@ impl Domain {
             return Ok(body);
         };
         let cipher = cipher(&derived(MANIFESTS_CONTEXT, &**secret))?;
+        // With the head authenticated, a body cannot be put below another size or list of packs.
         let sealed = cipher.seal_in_place_append_tag(nonce_of(nonce), Aad::from(head), &mut body);
         sealed.map_err(|_| StoreError::Cipher)?;
         Ok(body)
@@ -234,6 +246,7 @@ impl Domain {
         body: &[u8],
     ) -> Option<Vec<u8>> {
         if self.ring.is_empty() {
+            // A manifest that claims a key is not read as plain text.
             return (key == 0).then(|| body.to_vec());
         }
         let (_, secret) = self.ring.iter().find(|(number, _)| *number == key)?;

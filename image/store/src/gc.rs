@@ -107,9 +107,12 @@ impl<'s> Lease<'s> {
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     pub(crate) fn take(store: &'s Store) -> Result<Self, StoreError> {
+        // Drawn: two writers, also on two machines, never renew or remove each other's lease.
         let key = format!("{LEASES}/{}", Id(*random()?));
         let _lock = store.lock()?;
         let condemned = Condemned::read(store)?;
+        // List and lease under one lock: an object listed in between would carry a generation that
+        // the lease claims to have seen.
         let doomed = condemned.objects.into_iter().map(|it| it.key).collect();
         let mut lease = Self {
             store,
@@ -125,6 +128,7 @@ impl<'s> Lease<'s> {
 
     fn write(&mut self) -> Result<(), StoreError> {
         let now_ms = self.store.now_ms();
+        // Two more chances before it expires, should one renewal wait for the lock.
         self.renew_at_ms = now_ms.saturating_add(TERM_MS / 3);
         let term = Term {
             expires_ms: now_ms.saturating_add(TERM_MS),
@@ -164,6 +168,7 @@ impl<'s> Lease<'s> {
             if !self.revived.contains(key) {
                 self.revive(key)?;
             }
+            // Safe from here on, so that later chunks of the same pack cost a look-up alone.
             self.doomed.remove(key);
         }
         Ok(self.store.size(key)?.is_some())
@@ -175,11 +180,13 @@ impl<'s> Lease<'s> {
     fn revive(&mut self, key: &str) -> Result<(), StoreError> {
         let _lock = self.store.lock()?;
         self.check()?;
+        // Doubling: a list of n objects is written log n times, each time in full.
         let others = self.doomed.difference(&self.revived);
         let others = others.take(self.revived.len()).cloned();
         let mut revived: HashSet<String> = others.collect();
         revived.insert(key.to_owned());
         let mut condemned = Condemned::read(self.store)?;
+        // Read anew: other writers and sweeps have changed the list since the lease was taken.
         let before = condemned.objects.len();
         condemned.objects.retain(|it| !revived.contains(&it.key));
         if condemned.objects.len() < before {
@@ -206,6 +213,7 @@ impl<'s> Lease<'s> {
     ) -> Result<(), StoreError> {
         let _lock = self.store.lock()?;
         self.check()?;
+        // Under the lock this is a compare and exchange: of two writers one is refused.
         if self.store.reference(name)? != old {
             return Err(StoreError::Changed(name.to_owned()));
         }
@@ -239,11 +247,13 @@ impl Store {
         let needed = &needed.keys;
         let mut condemned = Condemned::read(self)?;
         let before = condemned.objects.len();
+        // A name may need again what was listed: a copy from elsewhere has brought it.
         condemned.objects.retain(|it| !needed.contains(&it.key));
         let is_shorter = condemned.objects.len() < before;
         // Greater than any that a writer has seen, also where an older list was restored.
         let leases = self.leases()?;
         let seen = leases.iter().map(|(_, term)| term.generation).max();
+        // Not saturating: an equal generation would look as if a writer had seen this list.
         let generation = condemned.generation.max(seen.unwrap_or(0)).checked_add(1);
         let generation = generation
             .ok_or_else(|| StoreError::damaged(CONDEMNED, "its generations are used up"))?;
@@ -260,6 +270,7 @@ impl Store {
             .collect();
         let count = new.len();
         if count > 0 {
+            // Only with new objects: a generation for nothing would hold up sweeps of what waits.
             condemned.generation = generation;
         }
         condemned.objects.extend(new);
@@ -302,6 +313,8 @@ impl Store {
 
     fn sweep_but(&self, needed: &mut Needed, grace: Duration) -> Result<Collected, StoreError> {
         let _lock = self.lock()?;
+        // Before the names are read: what a lease that is given up would publish from here on is
+        // refused.
         let (leases, seen) = self.end_leases()?;
         needed.add_all(self)?;
         let mut condemned = Condemned::read(self)?;
@@ -316,6 +329,7 @@ impl Store {
         };
         let mut waiting = Vec::new();
         for doomed in std::mem::take(&mut condemned.objects) {
+            // A clock that went back gives 0: too young, never too old.
             let age_ms = now_ms.saturating_sub(doomed.since_ms);
             if age_ms < grace_ms || doomed.generation > seen {
                 waiting.push(doomed);
@@ -325,6 +339,7 @@ impl Store {
             if !is_removable(&doomed.key) {
                 return Err(StoreError::damaged(CONDEMNED, "it lists what is no object"));
             }
+            // An earlier sweep may have removed it and died before it wrote the list.
             collected.removed_bytes += self.size(&doomed.key)?.unwrap_or(0);
             self.discard(&doomed.key)?;
             collected.removed += 1;
@@ -335,6 +350,7 @@ impl Store {
             condemned.write(self)?;
         }
         let age = UNFINISHED_AGE_MIN.max(grace);
+        // Still under the lock: a name that is being published is not taken for a rest.
         let cleaned = self.backend.clean(age);
         cleaned.map_err(|source| StoreError::io("clean", "packs", &*self.backend, source))?;
         Ok(collected)
@@ -351,6 +367,7 @@ impl Store {
         let condemned = match self.condemn_but(&mut needed) {
             // No room for a longer list: what is on it already goes first.
             Err(StoreError::Io { source, .. }) if is_full(&source) => {
+                // Removal needs no room but for a shorter list, and makes room for the rest.
                 first = self.sweep_but(&mut needed, grace)?;
                 self.condemn_but(&mut needed)?
             }
@@ -377,7 +394,9 @@ impl Store {
     /// Removes leases that have expired. Returns the number of the others, and the least generation
     /// that one of them has seen. The lock is held.
     fn end_leases(&self) -> Result<(u64, u64), StoreError> {
+        // Without a lease every generation was seen by all writers.
         let (mut live, mut seen) = (0, u64::MAX);
+        // The clock is read for each: a lease of a long list may expire in the meantime.
         for (key, term) in self.leases()? {
             let now_ms = self.now_ms();
             // A lease of a machine whose clock is far ahead would hold removals up for as long. It
@@ -443,6 +462,7 @@ impl Needed {
             if self.keys.contains(&key) {
                 continue;
             }
+            // The head is never encrypted: collections need no keys.
             let (head, _) = store.manifest_bytes(&id)?;
             self.keys.extend(head.packs.iter().map(Id::pack));
             self.keys.insert(key);

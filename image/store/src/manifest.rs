@@ -86,6 +86,8 @@ impl Head {
         if payload_bytes > PAYLOAD_BYTES_MAX {
             return Err("its body is longer than the limit");
         }
+        // No overflow: 2^32 ids of 32 bytes are below 2^64. The list takes no more memory than the
+        // object has bytes.
         let (list, _) = left.split_at_checked(32 * count.to_usize()).ok_or(short)?;
         let packs = list.as_chunks::<32>().0.iter().map(|id| Id(*id)).collect();
         let mut short_nonce = [0; NONCE_BYTES];
@@ -146,11 +148,15 @@ impl Draft<'_> {
             });
             entry.pack = number;
         }
+        // Session numbers are replaced by now: the same image gives the same columns, whatever else
+        // the session knew.
         let payload = self.payload(&entries).ok_or_else(limit)?;
         let payload_bytes = u32::try_from(payload.len()).ok();
         let payload_bytes = payload_bytes.filter(|bytes| *bytes <= PAYLOAD_BYTES_MAX);
         let payload_bytes = payload_bytes.ok_or_else(limit)?;
         let drawn = random()?;
+        // Drawn for each manifest: one key encrypts few enough for 96 random bits (NIST SP 800-38D,
+        // 8.3: 2^32).
         let nonce = &drawn[..16];
         let mut head = Vec::with_capacity(FIXED_BYTES + 32 * packs.len());
         head.extend(MAGIC);
@@ -167,6 +173,7 @@ impl Draft<'_> {
         make_deflater(CodecId::Zstd, Some(LEVEL))?.deflate(&payload, &mut body)?;
         let mut short_nonce = [0; NONCE_BYTES];
         short_nonce.copy_from_slice(&nonce[..NONCE_BYTES]);
+        // Compressed before it is encrypted: ciphertext does not compress.
         let body = domain.seal_body(short_nonce, &head, body)?;
         head.extend(body);
         Ok(head)
@@ -211,6 +218,7 @@ impl Manifest {
             0 => "it is not encrypted, and its domain is".to_owned(),
             key => format!("key {key} of its domain does not open it: it was changed, or is gone"),
         })?;
+        // At most PAYLOAD_BYTES_MAX, as the head's reading has made sure.
         let mut payload = vec![0; head.payload_bytes.to_usize()];
         let inflated = make_inflater(CodecId::Zstd).inflate(&body, &mut payload);
         inflated.map_err(|error| error.to_string())?;
@@ -231,6 +239,7 @@ impl Manifest {
             return Err("its list of chunks has another length than it says");
         }
         let entries = read_entries(left, count.to_usize(), &head)?;
+        // Readers of a moved version trust an equal digest, so it must be that of these entries.
         if digest_of(&entries) != digest {
             return Err("its list of chunks does not match its digest");
         }
@@ -266,6 +275,7 @@ fn read_entries(columns: &[u8], count: usize, head: &Head) -> Result<Vec<Entry>,
             at: field(3, row).wrapping_add(next),
             key: *key,
         };
+        // In 64 bits: the sum of two 32-bit fields of a hostile manifest would wrap.
         let end = u64::from(entry.at) + u64::from(entry.stored_bytes);
         let is_sound = match entry.is_hole() {
             true => entry.raw_bytes > 0 && entry.stored_bytes == 0,

@@ -36,6 +36,7 @@ impl PackBuilder {
     /// # Errors
     /// [`StoreError::Cipher`]: the system has no random bytes.
     pub(crate) fn new(tag: [u8; TAG_BYTES]) -> Result<Self, StoreError> {
+        // It is full behind the chunk that crosses the limit, so one more chunk never moves it.
         let mut bytes = Vec::with_capacity(PACK_BYTES + CHUNK_BYTES_MAX.to_usize());
         bytes.extend(HEAD_MAGIC);
         bytes.extend(VERSION.to_le_bytes());
@@ -69,6 +70,7 @@ impl PackBuilder {
 
     /// Its bytes, with the index; `None` for a pack without chunks.
     pub(crate) fn finish(mut self) -> Option<Vec<u8>> {
+        // The index comes last: offsets are known only then, and a reader finds it from the end.
         let count = u32::try_from(self.chunks.len()).ok()?;
         if count == 0 {
             return None;
@@ -80,6 +82,8 @@ impl PackBuilder {
             index.extend(chunk.raw_bytes.to_le_bytes());
         }
         let head = &self.bytes[..HEAD_BYTES];
+        // Of the index alone: chunks have keys of their own, and a reader of the index does not
+        // read them.
         let check = index_check(head, &index);
         self.bytes.extend(index);
         self.bytes.extend(check);
@@ -106,6 +110,7 @@ impl PackIndex {
         let damaged = |reason: &str| StoreError::damaged(key, reason);
         let size = backend.size(key).map_err(failed)?;
         let size = size.ok_or_else(|| damaged("it is not there"))?;
+        // Before any range is computed from a size that a server has stated.
         let fixed = (HEAD_BYTES + TAIL_BYTES).to_u64();
         if size < fixed || size > PACK_BYTES_MAX {
             return Err(damaged("it is too short or too long for a pack"));
@@ -114,6 +119,7 @@ impl PackIndex {
         let head = backend.read(key, 0..HEAD_BYTES.to_u64()).map_err(failed)?;
         let tail = backend.read(key, tail_at..size).map_err(failed)?;
         let count = tail_count(&tail).ok_or_else(|| damaged("its end is not that of a pack"))?;
+        // At most PACK_CHUNKS_MAX records: the count was checked before memory is taken for it.
         let index_bytes = u64::from(count) * RECORD_BYTES.to_u64();
         if size - fixed < index_bytes {
             return Err(damaged("its index is longer than it"));
@@ -150,6 +156,7 @@ impl PackIndex {
         let is_head = head.starts_with(&HEAD_MAGIC) && head.get(8..12) == Some(&version[..]);
         let tag = head.get(16..).and_then(|rest| rest.first_chunk());
         let tag = tag.filter(|_| is_head).ok_or("it begins as no pack")?;
+        // Against accidents. Against changes there is the pack's name, and each chunk's key.
         if tail[..32] != index_check(head, index) {
             return Err("its index does not match its checksum");
         }
@@ -197,6 +204,7 @@ pub(crate) fn check_contents(bytes: &[u8]) -> Result<(), String> {
         let start = chunk.at.to_usize();
         // Inside: the lengths add up to where the index begins.
         let stored = &bytes[start..start + chunk.stored_bytes.to_usize()];
+        // At most CHUNK_BYTES_MAX, as `are_lengths` has made sure.
         let mut raw = vec![0; chunk.raw_bytes.to_usize()];
         let inflated = inflater.inflate(stored, &mut raw);
         inflated.map_err(|error| error.to_string())?;
@@ -223,6 +231,7 @@ fn index_check(head: &[u8], index: &[u8]) -> [u8; 32] {
 
 /// True for lengths that a chunk can have.
 pub(crate) fn are_lengths(stored_bytes: u32, raw_bytes: u32) -> bool {
+    // Bytes that do not compress grow by a frame's headers, a nonce and a tag: far less than this.
     let stored_max = 2 * u64::from(raw_bytes) + 4096;
     (1..=CHUNK_BYTES_MAX).contains(&raw_bytes)
         && stored_bytes > 0

@@ -118,10 +118,12 @@ impl Version {
         seen: &mut HashSet<(Id, u32)>,
         progress: &mut dyn FnMut(u64),
     ) -> Vec<String> {
+        // One for the whole walk: its buffers serve all chunks.
         let mut decoder = Decoder::new(&self.domain);
         let mut faults = Vec::new();
         for (number, entry) in self.manifest.entries.iter().enumerate() {
             let pack = self.manifest.head.packs.get(entry.pack.to_usize());
+            // Holes have a number that no list of packs reaches.
             if let Some(pack) = pack
                 && seen.insert((*pack, entry.at))
                 && let Err(error) = self.load(&mut decoder, number)
@@ -155,6 +157,7 @@ impl Version {
 
     /// Key of the pack of an entry that is no hole, and the range in it.
     fn place(&self, number: usize) -> (String, Range<u64>) {
+        // Cloned, so that no read waits for another's store access with the lock held.
         let moved = self.moved.lock().1.clone();
         let manifest = moved.as_deref().unwrap_or(&self.manifest);
         let entry = &manifest.entries[number];
@@ -165,6 +168,7 @@ impl Version {
 
     /// The stored bytes of the chunk of an entry, unchecked.
     fn fetch_stored(&self, number: usize) -> Result<Vec<u8>, StoreError> {
+        // Read at first where it was opened: a version that moved is the exception.
         let (key, range) = self.place(number);
         match self.read_place(&key, range) {
             // A mount outlives compactions, after which a pack may be gone.
@@ -231,10 +235,12 @@ impl Version {
 
     fn remember(&self, number: usize, raw: &Arc<[u8]>) {
         let mut recent = self.recent.lock();
+        // Two threads may have loaded the same chunk; a second copy would push another one out.
         if recent.iter().any(|(other, _)| *other == number) {
             return;
         }
         if recent.len() >= RECENT_CHUNKS {
+            // The oldest, not the least used: reads of an image go forward, and the bound is small.
             recent.pop_front();
         }
         recent.push_back((number, Arc::clone(raw)));
@@ -257,6 +263,7 @@ impl Version {
             }
         }
         if !missing.is_empty() {
+            // Chunks ahead ride along in the same round trip, and never make it longer.
             let idle = THREADS.saturating_sub(missing.len());
             let others = ahead.difference(wanted).copied();
             let others = others.filter(|number| self.recent(*number).is_none());
@@ -308,6 +315,7 @@ impl Version {
         offset: u64,
         loaded: &[(usize, Arc<[u8]>)],
     ) -> Result<(), StoreError> {
+        // No overflow: `check` has compared both with the image's size.
         let end = offset + buf.len().to_u64();
         for (number, entry) in self.entries_of(offset, buf.len().to_u64()) {
             let from = offset.max(entry.start);

@@ -114,6 +114,8 @@ impl<'s> Session<'s> {
 
     /// Reads the index of a pack. A damaged one is left out: its chunks are stored again.
     fn learn(&mut self, id: Id) -> Result<(), StoreError> {
+        // The end of a pack alone is read, with its index: a store of terabytes is known after some
+        // MiB for each million chunks.
         let key = id.pack();
         let index = match PackIndex::read(&*self.store.backend, &key) {
             Ok(index) if index.tag == self.domain.tag() => index,
@@ -145,6 +147,7 @@ impl<'s> Session<'s> {
 
     fn number_pack(&mut self) -> Result<u32, StoreError> {
         let number = self.next_pack;
+        // The highest number stands for zeros in entries.
         let next = number.checked_add(1).filter(|next| *next < HOLE);
         self.next_pack = next.ok_or(StoreError::Limit("the store has too many packs"))?;
         Ok(number)
@@ -165,6 +168,7 @@ impl<'s> Session<'s> {
                 "the image has no bytes: nothing is stored",
             ));
         }
+        // The store's, and no option: images cut by another average would share nothing.
         let average = self.store.chunk_bytes;
         let mut cutter = Cutter::new(source, average.to_usize(), self.domain.cut_seed());
         let mut stored = Stored::default();
@@ -193,11 +197,14 @@ impl<'s> Session<'s> {
             Piece::Zeros(_) => None,
         });
         let chunks: Vec<&[u8]> = chunks.collect();
+        // Hashing first, on all threads: only what the store lacks is compressed, which costs most.
         let domain = self.domain;
         let keys = in_parts(&chunks, self.threads, |part| {
             Ok(part.iter().map(|raw| domain.chunk_key(raw)).collect())
         })?;
         let mut new: HashMap<ChunkKey, Vec<u8>> = self.encode_new(&chunks, &keys)?;
+        // In the image's order again, so that a reader finds neighbouring chunks next to one
+        // another in a pack.
         let mut keys = keys.into_iter();
         for piece in pieces {
             let (raw, key) = match piece {
@@ -208,6 +215,7 @@ impl<'s> Session<'s> {
                 }
                 Piece::Chunk(raw) => (raw, keys.next().ok_or(StoreError::Limit(NO_CHUNK))?),
             };
+            // Removed: the second equal chunk of a batch finds the first one's place.
             let place = match new.remove(&key) {
                 Some(bytes) => {
                     stored.new_chunks += 1;
@@ -247,6 +255,7 @@ impl<'s> Session<'s> {
         let lacking: Vec<(ChunkKey, &[u8])> = lacking.into_iter().collect();
         let (domain, level) = (self.domain, self.level);
         let encoded = in_parts(&lacking, self.threads, |part| {
+            // One for each thread: a compressor's state is large, and not shared.
             let mut encoder = Encoder::new(domain, level)?;
             let mut made = Vec::with_capacity(part.len());
             for (key, raw) in part {
@@ -277,6 +286,7 @@ impl<'s> Session<'s> {
         // An index that states another length for these contents is wrong.
         let is_right = place.raw_bytes.to_usize() == raw_len;
         if !is_right {
+            // So that the chunk that is stored anew takes its place.
             self.known.remove(&id);
         }
         Ok(is_right)
@@ -288,6 +298,7 @@ impl<'s> Session<'s> {
         if self.filling.as_ref().is_some_and(PackBuilder::is_full) {
             self.flush()?;
         }
+        // After a flush that failed there is none either, and the next one has another number.
         let mut pack = match self.filling.take() {
             Some(pack) => pack,
             None => PackBuilder::new(self.domain.tag())?,
@@ -297,6 +308,7 @@ impl<'s> Session<'s> {
         let at = pack.push(id, bytes, raw_bytes);
         self.filling = Some(pack);
         let place = Place {
+            // It has this number once it is written: `flush` is the next to take one.
             pack: self.next_pack,
             at: at.ok_or_else(limit)?,
             stored_bytes: u32::try_from(bytes.len()).map_err(|_| limit())?,
@@ -336,6 +348,7 @@ impl<'s> Session<'s> {
         if old.is_some() && !replace {
             return Err(StoreError::Exists(name.to_owned()));
         }
+        // The reference is looked at again under the lock; this look spares the work of a manifest.
         let created_s = self.store.now_ms() / 1000;
         let (id, manifest_bytes) = self.publish_as(name, stored, old, (created_s, old))?;
         Ok(Added {
@@ -366,6 +379,7 @@ impl<'s> Session<'s> {
         };
         let bytes = draft.encode(self.domain)?;
         let id = Id::of(&bytes);
+        // Durable before the name: a crash here leaves an object that no name needs.
         self.store.put(&id.manifest(), &bytes)?;
         self.lease.publish(name, old, id)?;
         Ok((id, bytes.len().to_u64()))
@@ -393,6 +407,8 @@ impl<'s> Session<'s> {
             }
             let raw_len = entry.raw_bytes.to_usize();
             if !self.has(&entry.key, raw_len)? {
+                // Checked against its key, still compressed and encrypted: a damaged chunk is not
+                // carried on.
                 let bytes = version.stored(number)?;
                 self.push(&entry.key, &bytes, raw_len)?;
                 self.lease.renew()?;
@@ -411,6 +427,7 @@ impl<'s> Session<'s> {
             entries,
             ..Stored::default()
         };
+        // As it was: a compaction is no new version.
         let made = (manifest.head.created_s, manifest.parent);
         let (_, bytes) = self.publish_as(&manifest.name, &stored, Some(version.id()), made)?;
         Ok(self.written_bytes - before + bytes)
@@ -468,6 +485,7 @@ struct Cutter<'a> {
 
 impl<'a> Cutter<'a> {
     fn new(source: &'a dyn BlockSource, average: usize, seed: u64) -> Self {
+        // Room for several of the longest chunks: each call then returns at least one piece.
         let capacity = BATCH_BYTES.max(4 * average * FACTOR);
         Self {
             source,
@@ -490,11 +508,14 @@ impl<'a> Cutter<'a> {
             let room = (self.buffer.len() - self.filled).min(READ_BYTES).to_u64();
             let take = room.min(size - self.at).to_usize();
             let part = &mut self.buffer[self.filled..self.filled + take];
+            // In parts, since a source may decompress what it reads.
             self.source.read_into(self.at, part)?;
             self.filled += take;
             self.at += take.to_u64();
         }
         let bytes = &self.buffer[..self.filled];
+        // FastCDC's normalisation (Xia 2020, section 3.4): sizes stay near the average, so that
+        // fewer boundaries are forced ones, which shift with an insertion.
         let (min, level) = (self.average / FACTOR, Normalization::Level1);
         let cuts = FastCDC::with_level_and_seed(bytes, min, self.average, max, level, self.seed);
         let (mut pieces, mut done) = (Vec::new(), 0);
@@ -510,6 +531,7 @@ impl<'a> Cutter<'a> {
                 false => Piece::Chunk(chunk.to_vec()),
             });
         }
+        // The rest is cut again with what follows: a boundary must not depend on the batches.
         self.buffer.copy_within(done..self.filled, 0);
         self.filled -= done;
         Ok(pieces)
@@ -520,12 +542,15 @@ impl<'a> Cutter<'a> {
         if self.at >= self.source.size_bytes() || !is_zero(&self.buffer[..self.filled]) {
             return None;
         }
+        // Only at a batch that begins with zeros: else the hole's start would become a boundary
+        // that a copy without holes has not.
         let extent = self.source.extent(self.at);
         if !extent.zero {
             return None;
         }
         let left = self.source.size_bytes() - self.at;
         let before = self.filled.to_u64();
+        // Whole chunks of the longest size: as the same zeros are cut where they are read.
         let zeros = (before + extent.len.min(left)) / max * max;
         // Less than a chunk may be waiting: the rest of a batch.
         let skipped = zeros.checked_sub(before).filter(|skipped| *skipped > 0)?;

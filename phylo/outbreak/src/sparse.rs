@@ -222,7 +222,6 @@ fn join(
                 out.same(pair.start, pair.end, distance + a_far.length);
             }
             (Side::Same(near), Side::Same(far)) => {
-                // No entry: both see the reference's base, so the node has it, at no distance.
                 product.log += a_far.stays(near, counts) + b_far.stays(far, counts);
             }
             (Side::Unknown, Side::Base(base, distance)) => {
@@ -257,7 +256,6 @@ fn site(
     let a = a_far.vector(pair.a, own);
     let b = b_far.vector(pair.b, own);
     let vector: [f64; 4] = std::array::from_fn(|x| a[x] * b[x]);
-    // The first of equal ones wins, on every machine.
     let (best, largest) = (0..4).fold((0, 0.0), |best, x| match vector[x] > best.1 {
         true => (x, vector[x]),
         false => best,
@@ -296,15 +294,13 @@ pub(crate) fn score(middle: &Genome, query: &Genome, pendant: &mut Far<'_>, floo
     // Sites that do not stay are taken out below, so the logarithm may rise, but to no more than 0
     // of this part.
     let stays = sum(|x| space.totals[x] * pendant.stays[x]);
-    // All sites as if none changed, as in `join`.
     let mut product = Product::new(stays);
     let mut pending = 0_u8;
     for pair in Pairs::new(middle, query) {
         let counts = space.reference.counts(pair.start, pair.end);
         product.log -= sum(|x| counts[x] * pendant.stays[x]);
         match (pair.a, pair.b) {
-            // The query says nothing: no factor. And where the tree knows nothing, the query stands
-            // alone.
+            // Nothing is said: no factor.
             (_, Side::Unknown) => continue,
             (Side::Unknown, side) => product.log += space.lnl_known(side, counts),
             (Side::Same(near), Side::Same(far)) => {
@@ -375,7 +371,6 @@ impl<'s> Edge<'s> {
         };
         for pair in Pairs::new(a, b) {
             let counts = space.reference.counts(pair.start, pair.end);
-            // Sites with an entry are added again below, by what their ends say.
             edge.leave(counts);
             match (pair.a, pair.b) {
                 (Side::Unknown, side) | (side, Side::Unknown) => {
@@ -387,7 +382,6 @@ impl<'s> Edge<'s> {
                         edge.pair([base; 2], near + far, count);
                     }
                 }
-                // A shared difference behaves like a site that both share with the reference.
                 (Side::Base(x, near), Side::Base(y, far)) if x == y && near + far == 0.0 => {
                     edge.stays[x] += 1.0;
                 }
@@ -472,7 +466,6 @@ impl<'s> Edge<'s> {
         let speed: [f64; 4] = std::array::from_fn(|k| values[k] * (1.0 + growth[k]));
         let (mut first, mut second) = (0.0, 0.0);
         let mut add = |weights: &[f64; 4], at: f64, count: f64| {
-            // The same bound as in `lnl`, so that a slope never divides by 0.
             let value = (at + sum(|k| weights[k] * growth[k])).max(f64::MIN_POSITIVE);
             let slope = sum(|k| weights[k] * speed[k]) / value;
             let curve = sum(|k| weights[k] * values[k] * speed[k]) / value;
@@ -505,7 +498,6 @@ impl<'s> Edge<'s> {
         for _ in 0..STEPS_MAX {
             let [slope, curve] = self.slopes(at);
             match slope > 0.0 {
-                // The root of the slope stays between the two, whatever Newton's step says.
                 true => low = at,
                 false => high = at,
             }
