@@ -16,6 +16,7 @@ pub(crate) fn read(address: *const Address) -> Option<SocketAddr> {
         let family = c_int::from(address.cast::<libc::sockaddr>().as_ref()?.sa_family);
         match family {
             libc::AF_INET => {
+                // Programs may have it anywhere in a buffer of bytes.
                 let four = address.cast::<libc::sockaddr_in>().read_unaligned();
                 let ip = u32::from_be(four.sin_addr.s_addr).into();
                 Some(SocketAddrV4::new(ip, u16::from_be(four.sin_port)).into())
@@ -71,6 +72,7 @@ fn gid(ip: IpAddr) -> [u64; 2] {
         IpAddr::V6(six) => six,
     };
     let octets = six.octets();
+    // Native halves of network bytes: in memory they are the sixteen bytes as they came.
     let half = |begin: usize| u64::from_ne_bytes(std::array::from_fn(|at| octets[begin + at]));
     [half(0), half(8)]
 }
@@ -101,6 +103,7 @@ pub(crate) fn probe(address: SocketAddr) -> Result<(SocketAddr, Option<OwnedFd>)
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
     let socket = socket.map_err(|error| error.raw_os_error())?;
     rustix::net::bind(&socket, &address).map_err(|error| error.raw_os_error())?;
+    // The socket never listens: it only keeps the port from other programs.
     let bound = rustix::net::getsockname(&socket).map_err(|error| error.raw_os_error())?;
     let bound = SocketAddr::try_from(bound).map_err(|_| libc::EINVAL)?;
     Ok((bound, Some(socket)))
@@ -124,6 +127,7 @@ pub(crate) fn route(bound: Option<SocketAddr>, peer: SocketAddr) -> Result<Socke
     let socket = UdpSocket::bind(any).map_err(number)?;
     socket.connect(peer).map_err(number)?;
     let mut local = socket.local_addr().map_err(number)?;
+    // The look-up's own port is of the datagram socket, which ends here.
     local.set_port(bound.map_or(0, |bound| bound.port()));
     Ok(local)
 }

@@ -237,6 +237,8 @@ pub(crate) unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
         let Some((engine, handle)) = id_of(id) else {
             return fail(libc::EINVAL);
         };
+        // The event of its own last call, which no program acknowledges: the wait below would not
+        // end.
         release_event(id);
         let mut core = engine.lock();
         while core.ids.get(handle).is_some_and(|id| id.unacknowledged > 0) {

@@ -65,6 +65,7 @@ impl Core {
         // SAFETY: an identifier that exists; its pair is one of ours or NULL.
         unsafe {
             let qp = (*id).qp;
+            // rdma_connect(3): the number in the parameters counts only without a pair of its own.
             if !qp.is_null() {
                 let (_, handle) = qp_of(qp)?;
                 self.qps.find(handle, qp.addr())?;
@@ -93,6 +94,7 @@ impl Core {
         data: Vec<u8>,
     ) {
         let Some(&parent) = self.listeners.get(&listener) else {
+            // The listener may have gone while its request waited in the device.
             self.device.reject(connection, &[]).ok();
             return;
         };
@@ -117,6 +119,7 @@ impl Core {
             handle
         };
         if let Some(id) = self.ids.get(object) {
+            // Until its event is read, only this library knows it and has to free it.
             id.is_given = false;
             id.bound = Some(address::plain(local));
             id.peer = Some(address::plain(peer));
@@ -128,6 +131,7 @@ impl Core {
             qp: None,
             id: Some(object),
         };
+        // Before the event: an end that is booked next must find the identifier.
         self.connections.insert(connection, users);
         let news = News {
             event: CONNECT_REQUEST,
@@ -147,6 +151,7 @@ impl Core {
             .copied()
             .unwrap_or_default();
         if let Some(qp) = users.qp {
+            // Before the event: the program may post as soon as it reads that.
             self.set_state(qp, IBV_QPS_RTS);
         }
         let depths = self.depths_of(connection);
@@ -174,6 +179,7 @@ impl Core {
 
     /// A connection has ended, or was never made.
     pub(crate) fn ended(&mut self, connection: ConnectionId, end: &End, data: Vec<u8>) {
+        // Out of the table first: what is raised below must not look for it again.
         let users = self.connections.remove(&connection).unwrap_or_default();
         self.device.close(connection).ok();
         if let Some(handle) = users.qp {
@@ -202,6 +208,7 @@ impl Core {
             return;
         };
         id.connection = None;
+        // The stage says what the program was waiting for, and with it which event it expects.
         let was = std::mem::replace(&mut id.stage, Stage::Over);
         let news = match (was, end) {
             (Stage::Connected, _) => News::new(DISCONNECTED, 0),
@@ -305,6 +312,7 @@ unsafe fn resolve(
             }
             found.bound
         };
+        // Again without the lock, so the identifier is looked up anew below.
         let local = address::route(bound, peer);
         if local.is_ok() {
             bind_device(id)?;
@@ -371,6 +379,7 @@ unsafe fn begin(
         return Err(libc::EINVAL);
     };
     let bound: Option<SocketAddr> = found.bound;
+    // The port is held by a socket of ours, which would refuse the connection's own bind.
     found.reserved = None;
     // SAFETY: an identifier that exists.
     let qp = unsafe { core.pair_of(id, asked.qp_num) }.ok_or(libc::EINVAL)?;
@@ -430,6 +439,8 @@ unsafe fn begin_listening(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_i
         };
         found.reserved = None;
         let backlog = usize::try_from(backlog).ok().filter(|&count| count > 0);
+        // The most: a request's pair, and with it the program's depths, are known at its
+        // acceptance.
         let options = options(u8::MAX, u8::MAX);
         let listener = core
             .device
@@ -485,6 +496,7 @@ unsafe fn answer_request(
         .options_of(qp, asked.ird, asked.ord)
         .ok_or(libc::EINVAL)?;
     let queues = core.queues();
+    // Before any receive: the listener's options had no domain and no depths.
     let adapted = core.device.adapt(connection, options);
     adapted.map_err(|error| number_of(&error))?;
     // Receives first: the peer's first message may be there by the end of the call.
@@ -543,6 +555,7 @@ pub(crate) unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
                 return fail(libc::EINVAL);
             };
             match (found.stage, found.connection) {
+                // Orderly: what was posted before is sent, and the peer's end ends the connection.
                 (Stage::Connected, Some(connection)) => {
                     let is_open = core.device.shut(connection).is_ok();
                     core.progress();

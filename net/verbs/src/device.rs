@@ -94,6 +94,7 @@ impl ContextObject {
 pub(crate) unsafe fn context_of(context: *mut ibv_context) -> Option<(&'static Engine, u32)> {
     // SAFETY: the caller's promise.
     let object = unsafe { ContextObject::of(context)? };
+    // The address alone proves nothing: memory that was freed may still be readable.
     let mut core = object.engine.lock();
     core.contexts.find(object.handle, context.addr())?;
     Some((object.engine, object.handle))
@@ -109,6 +110,8 @@ impl Core {
 }
 
 pub(crate) unsafe extern "C" fn list(count: *mut c_int) -> *mut *mut ibv_device {
+    // Ended by NULL, as ibv_get_device_list(3) says; the device itself lives as long as the
+    // process.
     let list = Box::new([DEVICE.0.get(), std::ptr::null_mut()]);
     // SAFETY: NULL or a place for a number, as ibv_get_device_list(3) demands.
     if let Some(count) = unsafe { count.as_mut() } {
@@ -190,6 +193,8 @@ pub(crate) fn open_context() -> Result<*mut ibv_context, c_int> {
         cmd_fd: -1,
         async_fd,
         num_comp_vectors: 1,
+        // libibverbs' mark of a context that is embedded in the longer structure
+        // (`__VERBS_ABI_IS_EXTENDED`).
         abi_compat: std::ptr::without_provenance_mut(usize::MAX),
         ..zeroed()
     };
@@ -294,6 +299,8 @@ unsafe fn give<T: Copy>(context: *mut ibv_context, target: *mut T, bytes: usize,
         if context_of(context).is_none() || target.is_null() {
             return libc::EINVAL;
         }
+        // Programs are built against older and newer headers: fields of both sides alone are
+        // copied, others are 0.
         let count = bytes.min(size_of::<T>());
         target.cast::<u8>().write_bytes(0, bytes);
         std::ptr::copy_nonoverlapping((&raw const *all).cast(), target.cast::<u8>(), count);
@@ -329,6 +336,8 @@ unsafe extern "C" fn query_port(
         gid_tbl_len: 1,
         max_msg_sz: MESSAGE_BYTES_MAX,
         pkey_tbl_len: 1,
+        // Four lanes of 25 Gb/s in the interface's codes, as a common card says: a stream has no
+        // rate of its own.
         active_width: 2,
         active_speed: 32,
         phys_state: PHYS_STATE_LINK_UP,

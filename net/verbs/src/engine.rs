@@ -65,6 +65,7 @@ impl Engine {
             return Ok(engine);
         }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        // Leaked: programs' structures point to it, and threads may be inside at the process's end.
         let engine = Box::leak(Box::new(Self {
             core: Mutex::new(Core::open()?),
             waiting: AtomicU32::new(0),
@@ -103,6 +104,7 @@ impl Engine {
             std::thread::yield_now();
         }
         let mut core = self.lock();
+        // Counted under the lock, where the thread compares it.
         core.polls += 1;
         let watch = &core.watch;
         // Again from time to time: the thread may have had to watch then.
@@ -116,6 +118,8 @@ impl Engine {
     /// A vain poll: the peer may need this core.
     pub(crate) fn looked_in_vain(&self, mut core: MutexGuard<'_, Core>) {
         core.vain = core.vain.wrapping_add(1);
+        // Not each time: a yield costs more than a look, and the next message may be microseconds
+        // away.
         let is_long = core.vain.is_multiple_of(LOOKS_A_YIELD);
         drop(core);
         if is_long {
@@ -164,6 +168,8 @@ impl Engine {
                 core.watch.watches = false;
                 return;
             }
+            // Armed before the lock is free: what arrives from here on makes the descriptor
+            // readable.
             let is_idle = core.device.arm().unwrap_or(true);
             drop(core);
             if is_idle {
@@ -181,10 +187,13 @@ impl Engine {
         loop {
             self.sleep(None, LEASE);
             let mut core = self.lock();
+            // A queue with a requested event is watched without a rest: see the module.
             if core.armed > 0 {
                 return backoff;
             }
             if before == Some(core.polls) {
+                // No poll for a whole lease. Data that lay here shows a program that waits without
+                // polling.
                 let is_late = core.progress();
                 if !is_late {
                     return backoff;
@@ -218,6 +227,7 @@ impl Engine {
 /// At the end of the process: what was reported as sent is sent, as far as the peers read it.
 extern "C" fn send_the_rest() {
     let begun = Instant::now();
+    // Never waits: an exit inside `get` holds this lock.
     let engine = ENGINE.try_lock().ok().and_then(|place| *place);
     let Some(engine) = engine.filter(|engine| engine.process == std::process::id()) else {
         return;

@@ -21,6 +21,7 @@ pub(crate) struct Events<T> {
 
 impl<T> Events<T> {
     pub(crate) fn new() -> std::io::Result<Self> {
+        // A semaphore: each read takes one event, also where several threads read.
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE;
         Ok(Self {
             descriptor: eventfd(0, flags)?,
@@ -33,6 +34,8 @@ impl<T> Events<T> {
     }
 
     pub(crate) fn push(&mut self, event: T) {
+        // Before the count: a reader that has a count finds the event, as it needs this lock for
+        // it.
         self.queue.push_back(event);
         rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes()).ok();
     }
@@ -136,6 +139,8 @@ impl News {
 impl Core {
     /// Raises an event about an identifier.
     pub(crate) fn tell(&mut self, id: u32, news: News) {
+        // By handles until now: structures are the program's, and may be gone by the time of an
+        // event.
         let own = std::ptr::with_exposed_provenance_mut(self.ids.address(id));
         let Some(channel) = self.ids.get(id).map(|id| id.channel) else {
             return;
@@ -160,6 +165,7 @@ impl Core {
             requested: news.requested,
             _data: data,
         });
+        // The pointer is into the box that the event owns, so it lives until the acknowledgment.
         let mut conn: rdma_conn_param = crate::abi::zeroed();
         if !object._data.is_empty() {
             conn.private_data = object._data.as_ptr().cast();
@@ -185,6 +191,7 @@ impl Core {
             .events
             .remove(|event| event.of == id || event.requested == Some(id));
         for event in gone {
+            // Its own request event is dropped where the request itself is; no second release.
             if let Some(new) = event.requested.filter(|&new| new != id) {
                 self.drop_request(new);
             }
@@ -291,6 +298,7 @@ pub(crate) unsafe extern "C" fn get(
                 }
             }
             if let Some(id) = core.ids.get(object.of) {
+                // Under the lock of the removal: rdma_destroy_id(3) waits for it from here on.
                 id.unacknowledged += 1;
             }
             let kind = object.raw.event;
@@ -319,6 +327,7 @@ pub(crate) unsafe extern "C" fn ack(event: *mut rdma_cm_event) -> c_int {
     if let Some(id) = engine.lock().ids.get(object.of) {
         id.unacknowledged = id.unacknowledged.saturating_sub(1);
     }
+    // The lock is free again: the waiting thread would only run into it.
     engine.acknowledged.notify_all();
     0
 }
@@ -359,6 +368,7 @@ pub(crate) unsafe extern "C" fn migrate(
         drop(core);
         let old = std::mem::replace(&mut (*id).channel, channel);
         let object = id.cast::<IdObject>();
+        // The old channel was this identifier's alone, and no call can reach it any more.
         if std::mem::replace(&mut (*object).is_synchronous, is_synchronous) {
             destroy_channel(old);
         }

@@ -152,6 +152,7 @@ impl Core {
         bytes: &[u8],
     ) -> Result<(), c_int> {
         let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
+        // Unread completions count: a slot is free once the program knows that its work is over.
         if qp.sends.len() + qp.unread >= qp.cap.max_send_wr.to_usize() {
             return Err(libc::ENOMEM);
         }
@@ -175,6 +176,8 @@ impl Core {
         };
         let connection = match (qp.state, qp.connection) {
             (IBV_QPS_ERR, _) => {
+                // Work that is posted to a pair in error is flushed, not refused
+                // (ibv_post_send(3)).
                 qp.unread += 1;
                 let (cq, wc) = (qp.send_cq, flushed(op.wr_id, opcode, qp.number));
                 self.emit(cq, wc, false, Some(handle));
@@ -191,6 +194,7 @@ impl Core {
             Some((begin, count)) => self.keep(handle, &bytes[begin..begin + count])?,
             None => request.pieces.clone(),
         };
+        // Before anything is posted: from the first piece of work on, only a completion may report.
         op.bytes = message_bytes(&pieces).ok_or(libc::EINVAL)?;
         let works = self.works(handle, request, pieces, &mut op)?;
         for (index, work) in works.into_iter().flatten().enumerate() {
@@ -214,6 +218,7 @@ impl Core {
             }
         }
         if let Some(qp) = self.qps.get(handle) {
+            // Behind the posting, still under the lock: no completion can be booked in between.
             qp.sends.push_back(op);
         }
         if op.parts == 0 {
@@ -246,6 +251,8 @@ impl Core {
             IBV_WR_SEND => (send(pieces, None), None),
             IBV_WR_SEND_WITH_INV => (send(pieces, Some(Stag(request.imm))), None),
             IBV_WR_SEND_WITH_IMM => {
+                // Ahead and unsolicited: the receiver keeps it for the message, whose receive
+                // reports both.
                 let ahead = Work::Immediate {
                     value: immediate(0, false).to_wire(),
                     solicited: false,
@@ -254,6 +261,7 @@ impl Core {
             }
             IBV_WR_RDMA_WRITE => (Work::Write { pieces, remote }, None),
             IBV_WR_RDMA_WRITE_WITH_IMM => {
+                // Behind the data: TCP's order makes it arrive once the data is placed.
                 let behind = Work::Immediate {
                     value: immediate(op.bytes, solicited).to_wire(),
                     solicited: true,
@@ -279,6 +287,8 @@ impl Core {
                 };
                 let owner = self.qps.get(handle).ok_or(libc::EINVAL)?.owner;
                 let adapter = self.device.adapter();
+                // Now, as the peer's memory changes with the request: an answer without a place
+                // could not be undone.
                 if sink.bytes != 8 || adapter.check(owner, *sink, Access::LOCAL_WRITE).is_err() {
                     return Err(libc::EINVAL);
                 }
@@ -291,6 +301,7 @@ impl Core {
                 (Work::Atomic { atomic, remote }, None)
             }
         };
+        // Others are confirmed by a later one that asks: the peer takes them in order.
         let is_confirmed = op.is_signaled && op.opcode == IBV_WC_RDMA_WRITE;
         Ok([Some(first), second, is_confirmed.then_some(CONFIRMATION)])
     }
@@ -299,6 +310,7 @@ impl Core {
     fn keep(&mut self, handle: u32, bytes: &[u8]) -> Result<Pieces, c_int> {
         let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
         let (room, places) = (qp.cap.max_inline_data.to_usize(), qp.cap.max_send_wr);
+        // Places have one size, so that the n-th request's is known without a search.
         if bytes.len() > room {
             return Err(libc::EINVAL);
         }
@@ -328,6 +340,7 @@ impl Core {
         if qp.receives >= qp.cap.max_recv_wr.to_usize() {
             return Err(libc::ENOMEM);
         }
+        // Counted first: on an error below it is given back, on a flush the completion does that.
         qp.receives += 1;
         if qp.state == IBV_QPS_ERR {
             let (cq, wc) = (qp.recv_cq, flushed(receive.id, IBV_WC_RECV, qp.number));
@@ -335,6 +348,8 @@ impl Core {
             return Ok(());
         }
         let Some(connection) = qp.connection else {
+            // librdmacm lets programs post before there is a connection, so that its first message
+            // finds a buffer.
             qp.early.push_back(receive);
             return Ok(());
         };
@@ -381,6 +396,7 @@ pub(crate) unsafe extern "C" fn post_send(
             Some(_) => Ok(()),
             None => Err(libc::EINVAL),
         };
+        // Taken out, since `post` borrows the whole state; put back with its capacity.
         let mut bytes = std::mem::take(&mut core.inline);
         while outcome.is_ok()
             && let Some(one) = at.as_ref()
@@ -393,6 +409,8 @@ pub(crate) unsafe extern "C" fn post_send(
             }
         }
         core.inline = bytes;
+        // Work that failed at once has completions, which the program may poll for without a look
+        // at the device.
         core.book();
         match outcome {
             Ok(()) => 0,
@@ -452,6 +470,7 @@ pub(crate) unsafe extern "C" fn post_recv(
             true => core.post_receive(handle, receive),
             false => Err(libc::EINVAL),
         });
+        // A message may be waiting for this very receive, and no byte will arrive to wake anything.
         core.serve_waiting();
         outcome
     }

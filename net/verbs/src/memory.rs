@@ -79,6 +79,7 @@ fn rights(flags: c_uint) -> Option<Access> {
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
         (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
     ];
+    // Flags that are not listed (relaxed ordering, huge pages) change nothing here.
     let chosen = table.iter().filter(|(flag, _)| flags & flag != 0);
     let all = chosen.fold(Access::NONE, |all, (_, right)| all | *right);
     // ibv_reg_mr(3): a peer may change only what this side may change.
@@ -102,6 +103,7 @@ unsafe fn register(
     unsafe {
         let (engine, handle) = pd_of(pd).ok_or(libc::EINVAL)?;
         let access = rights(flags).ok_or(libc::EINVAL)?;
+        // Each later check adds an offset to the start: a range that wraps would pass them.
         addr.addr().checked_add(length).ok_or(libc::EINVAL)?;
         let base = match flags & IBV_ACCESS_ZERO_BASED {
             0 => iova,
@@ -247,6 +249,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
         // The program's structure takes over the new registration, and the old one goes.
         let mut core = engine.lock();
         std::ptr::swap(mr, made);
+        // Both tables' names follow the swap: each entry is found by handle and address together.
         core.mrs.name((*mr).handle, mr.expose_provenance());
         core.mrs.name((*made).handle, made.expose_provenance());
         drop(core);
@@ -297,6 +300,7 @@ impl Core {
             return;
         };
         if self.device.shared_receives(srq.id) < srq.limit.to_usize() {
+            // Once: ibv_modify_srq(3) arms it again.
             srq.limit = 0;
             let context = srq.context;
             self.raise_async(context, address, IBV_EVENT_SRQ_LIMIT_REACHED);
@@ -391,6 +395,8 @@ pub(crate) unsafe extern "C" fn modify_srq(
                 return libc::EINVAL;
             }
             found.limit = attr.srq_limit;
+            // Below the new limit already: the event is raised now, as no further receive may be
+            // taken.
             core.look_at_limit(handle);
         }
         0

@@ -126,11 +126,15 @@ impl Core {
         let qp = self.qps.get(handle)?;
         let (owner, cap, srq) = (qp.owner, qp.cap, qp.srq);
         let shared: Option<SharedId> = srq.and_then(|srq| Some(self.srqs.get(srq)?.id));
+        // A peer may have as many messages under way as the shared queue has receives, which others
+        // post.
         let depth = match shared {
             Some(_) => RECEIVES_MAX,
             None => cap.max_recv_wr,
         };
         Some(Options {
+            // Each request may become several pieces of work, and none may be refused once its
+            // first is posted.
             send_depth: (PARTS_MAX * cap.max_send_wr).max(1).to_usize(),
             receive_depth: depth.max(1).to_usize(),
             shared,
@@ -148,6 +152,7 @@ impl Core {
         };
         qp.connection = Some(connection);
         let (number, recv_cq) = (qp.number, qp.recv_cq);
+        // In posting order, ahead of what the program posts from now on.
         for receive in std::mem::take(&mut qp.early) {
             let id = receive.id;
             if self.device.post_receive(connection, receive).is_err() {
@@ -174,6 +179,8 @@ impl Core {
             self.device.progress().ok();
             std::thread::yield_now();
         }
+        // Completions of what was just sent belong to this pair, and are found by its connection
+        // alone.
         self.book();
         self.device.close(connection).ok();
         self.connections.remove(&connection);
@@ -206,6 +213,7 @@ unsafe fn make(
     unsafe {
         let (engine, domain) = pd_of(pd).ok_or(libc::EINVAL)?;
         is_supported(attr)?;
+        // The program reads back what it has, as ibv_create_qp(3) says: at least what it asked for.
         attr.cap.max_inline_data = attr.cap.max_inline_data.max(INLINE_MIN);
         let (_, send_cq) = cq_of(attr.send_cq).ok_or(libc::EINVAL)?;
         let (_, recv_cq) = cq_of(attr.recv_cq).ok_or(libc::EINVAL)?;
@@ -214,6 +222,7 @@ unsafe fn make(
             false => Some(srq_of(attr.srq).ok_or(libc::EINVAL)?.1),
         };
         let mut core = engine.lock();
+        // All checks come before the first count: an error leaves nothing to undo.
         for (cq, raw) in [(send_cq, attr.send_cq), (recv_cq, attr.recv_cq)] {
             core.cqs.find(cq, raw.addr()).ok_or(libc::EINVAL)?;
         }
@@ -223,6 +232,7 @@ unsafe fn make(
         if core.qps.len() >= 1 << 14 {
             return Err(libc::ENOMEM);
         }
+        // 24 bits, as programs exchange them, and never 0, by which rdma_connect(3) names no pair.
         core.next_pair = core.next_pair % 0xff_ffff + 1;
         let number = core.next_pair;
         let (owner, context) = {
@@ -310,6 +320,7 @@ pub(crate) unsafe extern "C" fn create_ex(
         if device::context_of(context).is_none() || extended.comp_mask & IBV_QP_INIT_ATTR_PD == 0 {
             return pointer_failed(libc::EINVAL);
         }
+        // An extension that is passed over in silence would be a promise to the program.
         let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         let has_ops = extended.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
         if extended.comp_mask & !known != 0 || has_ops && extended.send_ops_flags & !SEND_OPS != 0 {
@@ -369,12 +380,14 @@ pub(crate) unsafe extern "C" fn modify(
 fn reset(core: &mut Core, handle: u32) {
     core.detach(handle);
     if let Some(qp) = core.qps.get(handle) {
+        // ibv_modify_qp(3): a reset forgets all work without a completion.
         qp.sends.clear();
         qp.early.clear();
         (qp.unread, qp.receives, qp.is_blamed, qp.data) = (0, 0, false, None);
         let (number, queues) = (qp.number, [qp.send_cq, qp.recv_cq]);
         for cq in queues {
             if let Some(cq) = core.cqs.get(cq) {
+                // The slots that these would give back were just counted as free.
                 cq.forget(number);
             }
         }
@@ -440,6 +453,7 @@ pub(crate) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
             return libc::EINVAL;
         };
         if let Some(copies) = gone.copies {
+            // After the connection: it may still have been sending from them.
             core.device.adapter_mut().deregister(copies);
         }
         for cq in [gone.send_cq, gone.recv_cq] {
@@ -452,6 +466,7 @@ pub(crate) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
         }
         core.count_pd(gone.pd, -1);
         core.count(gone.context, -1);
+        // ibv_get_async_event(3): the structure stays until events that name it are acknowledged.
         while !core.forget_async(gone.context, qp.addr()) {
             core = engine.wait(core);
         }

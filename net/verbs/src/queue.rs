@@ -70,6 +70,8 @@ impl Cq {
         self.entries.push_back((wc, of));
         match self.armed {
             Some(only_solicited) if solicited || !only_solicited => {
+                // One event a request: the program polls until the queue is empty before it asks
+                // again.
                 self.armed = None;
                 true
             }
@@ -79,6 +81,7 @@ impl Cq {
 
     /// Forgets the completions of a pair.
     pub(crate) fn forget(&mut self, number: u32) {
+        // A later pair may have its handle, and must not get back slots that were never its own.
         self.entries.retain(|(wc, _)| wc.qp_num != number);
     }
 }
@@ -111,8 +114,10 @@ impl Core {
     /// The next completion of a queue.
     fn take(&mut self, cq: u32) -> Option<ibv_wc> {
         let (wc, of) = self.cqs.get(cq)?.entries.pop_front()?;
+        // A poll that finds something: the peer is at work and needs no yield of this core.
         self.vain = 0;
         if let Some(qp) = of.and_then(|qp| self.qps.get(qp))
+            // The pair may be gone and its handle taken again: numbers differ then.
             && qp.number == wc.qp_num
         {
             match wc.opcode & IBV_WC_RECV {
@@ -214,6 +219,8 @@ unsafe fn create(
         let mut handle_of_channel = None;
         if let Some(object) = channel.cast::<ChannelObject>().as_ref() {
             let found = core.channels.find(object.handle, channel.addr());
+            // Counted before the queue exists: its channel cannot be destroyed in between, as the
+            // lock is held throughout.
             found.ok_or(libc::EINVAL)?.queues += 1;
             handle_of_channel = Some(object.handle);
             (*channel).refcnt += 1;
@@ -267,6 +274,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         let Some(attr) = attr.as_ref() else {
             return pointer_failed(libc::EINVAL);
         };
+        // A program that asks for time stamps would read zeros as such.
         if attr.wc_flags & !WC_PARTS != 0 {
             return pointer_failed(libc::EOPNOTSUPP);
         }
@@ -292,9 +300,11 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         if found.users > 0 {
             return libc::EBUSY;
         }
+        // A queue that is gone would keep the thread watching for ever.
         let (context, channel, was_armed) = (found.context, found.channel, found.armed.take());
         core.armed -= usize::from(was_armed.is_some());
         if let Some(channel) = channel.and_then(|channel| core.channels.get(channel)) {
+            // The handle may soon be another queue's, which would get this one's event.
             channel.events.remove(|&one| one == handle);
             channel.queues -= 1;
             (*(*cq).channel).refcnt -= 1;
@@ -321,6 +331,7 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
         };
         let mut core = engine.lock();
         match core.cqs.find(handle, cq.addr()) {
+            // Entries grow as needed: the number is what the program is shown.
             Some(_) if (1..=CQE_MAX).contains(&cqe) => (*cq).cqe = cqe,
             _ => return libc::EINVAL,
         }
@@ -352,6 +363,8 @@ pub(crate) unsafe extern "C" fn get_cq_event(
             };
             let address = core.cqs.address(handle);
             if let Some(found) = core.cqs.get(handle) {
+                // Under the same lock as the event's removal: a destruction in between waits for
+                // this one.
                 found.unacknowledged += 1;
             }
             let raw: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(address);
@@ -370,6 +383,7 @@ pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
             if let Some(found) = core.cqs.find(handle, cq.addr()) {
                 found.unacknowledged = found.unacknowledged.saturating_sub(count);
                 (*cq).comp_events_completed = (*cq).comp_events_completed.wrapping_add(count);
+                // All: destructions of several objects wait on one condition, each for its own.
                 engine.acknowledged.notify_all();
             }
         }
@@ -436,6 +450,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
             return -libc::EINVAL;
         }
         let mut taken = 0;
+        // First what was booked already, then once more after a look at the device.
         for round in 0..2 {
             while taken < count
                 && let Some(one) = core.take(handle)
@@ -450,6 +465,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
             core.progress();
         }
         if taken == 0 {
+            // With the lock, which it gives up before it yields.
             engine.looked_in_vain(core);
         }
         taken
@@ -471,6 +487,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
         if found.armed.replace(only_solicited).is_none() {
             core.armed += 1;
         }
+        // Data that arrived before this request raises nothing by itself: the thread looks at once.
         engine.watch(&mut core);
         0
     }

@@ -75,6 +75,8 @@ pub(crate) struct Mr {
 impl Core {
     pub(crate) fn open() -> Result<Self, RdmaError> {
         let mut device = Device::open(Transport::from_environment())?;
+        // One queue of the device for all: a program's queues may be shared, resized and armed in
+        // ways that it has not.
         let queue = device.create_queue(QUEUE_DEPTH_MAX)?;
         Ok(Self {
             device,
@@ -124,6 +126,7 @@ impl Core {
 
     /// Records completions and events of the device.
     pub(crate) fn book(&mut self) {
+        // On the stack: a poll is the hot path and allocates nothing.
         let mut taken = [None; TAKEN_MAX];
         while let Ok(count @ 1..) = self.device.poll(self.queue, &mut taken) {
             for queued in taken[..count].iter().flatten() {
@@ -158,6 +161,7 @@ impl Core {
     fn complete(&mut self, queued: &Queued) {
         // Its pair may be destroyed: nothing is reported then.
         let users = self.connections.get(&queued.connection);
+        // By the connection, not by a number in the completion: handles are used again.
         let Some(handle) = users.and_then(|users| users.qp) else {
             return;
         };
@@ -203,12 +207,14 @@ impl Core {
             wc.imm_data = immediate.data;
             wc.wc_flags = IBV_WC_WITH_IMM;
         }
+        // In the place of immediate data, as ibv_poll_cq(3) has it: no message has both.
         if let Some(stag) = completion.invalidated {
             wc.imm_data = stag.0;
             wc.wc_flags = IBV_WC_WITH_INV;
         }
         let (cq, srq) = (qp.recv_cq, qp.srq);
         if let Some(srq) = srq {
+            // The receive has just left the shared queue.
             self.look_at_limit(srq);
         }
         // Shared receives are counted by their queue.
@@ -217,6 +223,7 @@ impl Core {
     }
 
     fn sent(&mut self, handle: u32, completion: &Completion, connection: ConnectionId) {
+        // Asked before the work is reported: the end's event comes behind its completions.
         let end = self.device.pair(connection).and_then(|pair| pair.end());
         let blamed = end.map_or(IBV_WC_WR_FLUSH_ERR, blame);
         let Some(qp) = self.qps.get(handle) else {
@@ -226,6 +233,7 @@ impl Core {
         let Some(op) = qp.sends.front_mut() else {
             return;
         };
+        // A request may be two or three pieces of work, and the program sees one completion.
         op.parts -= 1;
         match completion.status {
             Status::Done => {}
@@ -233,6 +241,8 @@ impl Core {
             // takes work in its order.
             Status::Flushed if !qp.is_blamed => {
                 qp.is_blamed = true;
+                // The first fault counts: what follows in the same request is flushed because of
+                // it.
                 op.failed = op.failed.or(Some(blamed));
             }
             Status::Flushed => op.failed = op.failed.or(Some(IBV_WC_WR_FLUSH_ERR)),
@@ -241,6 +251,8 @@ impl Core {
                 op.failed = op.failed.or(Some(IBV_WC_LOC_PROT_ERR));
             }
         }
+        // Before the completion is reported: the program reads the old word as soon as it sees
+        // that.
         if let (Some(original), Some(sink)) = (completion.original, op.sink) {
             let owner = qp.owner;
             if !self.put_word(owner, sink, original)
@@ -250,6 +262,7 @@ impl Core {
                 op.failed = Some(IBV_WC_LOC_PROT_ERR);
             }
         }
+        // In posting order only, as verbs demand: an answered read behind an open write waits.
         self.settle_sends(handle);
     }
 
@@ -259,6 +272,7 @@ impl Core {
             && let Some(op) = qp.sends.front()
             && op.parts == 0
         {
+            // A failure is always reported, asked for or not (ibv_post_send(3)).
             let (signals, cq, number) =
                 (op.is_signaled || op.failed.is_some(), qp.send_cq, qp.number);
             let wc = ibv_wc {
@@ -271,6 +285,8 @@ impl Core {
             };
             qp.sends.pop_front();
             if signals {
+                // Its slot stays taken until the program polls: else a queue of completions could
+                // overflow.
                 qp.unread += 1;
                 self.emit(cq, wc, false, Some(handle));
             }
@@ -285,6 +301,7 @@ impl Core {
         let Some(qp) = self.qps.get(handle) else {
             return;
         };
+        // The program's own call or fault: no flushed work is to be taken for the one at fault.
         qp.is_blamed = true;
         match qp.connection {
             // The flushed work comes with the next look at the device's queue.
@@ -317,6 +334,8 @@ impl Core {
         let Some(target) = self.cqs.get(cq) else {
             return;
         };
+        // Errors raise solicited events, too (ibv_req_notify_cq(3)): a program that waits must see
+        // them.
         if target.push(wc, of, solicited || wc.status != IBV_WC_SUCCESS) {
             self.armed -= 1;
             self.raise(cq);
@@ -329,6 +348,7 @@ impl Core {
         let Some(qp) = self.qps.get(handle) else {
             return;
         };
+        // The receives below are flushed once, at the change, and not at each further error.
         let was = std::mem::replace(&mut qp.state, state);
         if address != 0 {
             // SAFETY: the pair's structure, which lives as long as its entry.
@@ -344,6 +364,8 @@ impl Core {
             self.emit(recv_cq, wc, false, Some(handle));
         }
         if srq.is_some() {
+            // A pair of a shared queue flushes no receives of its own: the program learns by this
+            // event alone that none will come.
             self.raise_async(context, address, IBV_EVENT_QP_LAST_WQE_REACHED);
         }
     }
