@@ -124,6 +124,7 @@ impl Replicates {
         self.taxa.check(replicate)?;
         let (word, bit) = (self.count.to_usize() / 64, self.count % 64);
         for split in splits::of(replicate, &self.taxa) {
+            // Every tree has these: they would make all distances smaller than the paper's.
             if split.is_trivial(self.taxa.len()) {
                 continue;
             }
@@ -151,6 +152,7 @@ impl Replicates {
         options: &Options,
         runner: &impl Runner,
     ) -> Result<Verdict, OffloadError> {
+        // By the number of cuts alone, never by the engines: the sum below has a fixed order.
         let per_item = options.cuts.div_ceil(ITEMS).max(1);
         let starts = (0..options.cuts).step_by(per_item.to_usize());
         let mut items: Vec<(u32, Vec<f64>)> = starts.map(|cut| (cut, Vec::new())).collect();
@@ -160,6 +162,7 @@ impl Replicates {
             distances.extend((*first..last).map(|cut| self.distance(seed, cut, &mut halves)));
         })?;
         let all: Vec<f64> = items.into_iter().flat_map(|(_, found)| found).collect();
+        // A runner gives items back in their order, whichever engine finished first.
         let distance = all.iter().sum::<f64>() / all.len().max(1) as f64;
         let within = all.iter().filter(|&&one| one <= options.cutoff).count() as u32;
         let enough = (0.99 * f64::from(options.cuts)).ceil() as u32;
@@ -167,6 +170,7 @@ impl Replicates {
             replicates: self.count,
             distance,
             within,
+            // One tree has an empty half, whose distance would be 0.
             converged: self.count >= 2 && within >= enough && distance <= options.cutoff,
         })
     }
@@ -188,6 +192,7 @@ impl Replicates {
             let pairs = owners.iter().zip(&members);
             let own = pairs.map(|(word, member)| (word & member).count_ones());
             one.support[split] = own.sum();
+            // What is not in one half is in the other: half of the bits need not be counted.
             two.support[split] = all - one.support[split];
         }
         one.agree(self);
@@ -195,6 +200,7 @@ impl Replicates {
         let (mut apart, mut taken) = (0, 0);
         for split in 0..self.splits.len() {
             let support = |half: &Half| u32::from(half.taken[split]) * half.support[split];
+            // Whole numbers: sums of thousands of frequencies keep all digits, in any order.
             apart += u64::from(support(one).abs_diff(support(two)));
             taken += u32::from(one.taken[split]) + u32::from(two.taken[split]);
         }
@@ -233,6 +239,8 @@ impl Half {
         let most = self.support.iter().copied().max().unwrap_or(0);
         let mut by_support: Vec<Vec<u32>> = vec![Vec::new(); most.to_usize() + 1];
         for (split, &support) in self.support.iter().enumerate() {
+            // A bucket sort: a thousand cuts each sort all splits. Equal supports stay in the order
+            // of appearance, so that the result is one.
             by_support[support.to_usize()].push(split as u32);
         }
         let inner = all.taxa.len() - 3;
@@ -253,6 +261,8 @@ impl Half {
             }
             match taken.iter().find(|&&other| !fits(other)) {
                 Some(&other) => self.rival[split.to_usize()] = other,
+                // Compatible in pairs is compatible as a set (Buneman's theorem), so pairs are all
+                // that is tested.
                 None => {
                     self.taken[split.to_usize()] = true;
                     taken.push(split);

@@ -82,6 +82,8 @@ impl RootedTree {
     pub fn from_any(newick: &Newick, names: &[String]) -> Result<Self, TreeError> {
         let taxa = taxa_of_tips(newick, names)?;
         let nodes = newick.nodes();
+        // Two branches in a row have one sum that counts: each length alone would not be
+        // identified.
         if nodes.iter().any(|node| node.children.len() == 1) {
             return Err(TreeError::TooFewNeighbours { neighbours: 2 });
         }
@@ -159,6 +161,7 @@ impl Data {
             let own = patterns.codes(taxon).iter();
             own.map(|&code| u32::from(code)).collect()
         };
+        // Sites of a partition keep the numbers of the whole alignment.
         let last = patterns.alignment_sites().last().copied();
         Self {
             codes: (0..patterns.taxa()).map(codes).collect(),
@@ -245,6 +248,8 @@ impl<R: Runner> RootedLikelihood<R> {
         let matrix = model.matrix();
         let matrix = matrix.ok_or(LikelihoodError::Impossible { lnl: f64::NAN })?;
         let patterns = data.weights.len();
+        // A fixed length, and no share of the engines: sums are added in the same tree on any
+        // number.
         let starts = (0..patterns).step_by(CHUNK);
         let range = |start: usize| start..(start + CHUNK).min(patterns);
         let mut likelihood = Self {
@@ -262,6 +267,8 @@ impl<R: Runner> RootedLikelihood<R> {
             model: model.clone(),
             runner,
         };
+        // Root and fixed shares follow from the model; its matrix was made above, so this cannot
+        // fail.
         likelihood.set_model(model);
         Ok(likelihood)
     }
@@ -296,6 +303,7 @@ impl<R: Runner> RootedLikelihood<R> {
 
     /// False where the model's values have no equilibrium: then nothing changes.
     fn set_model(&mut self, model: RootedModel) -> bool {
+        // Rates without an equilibrium are a point that a climb may try: the old model stays.
         let Some(matrix) = model.matrix() else {
             return false;
         };
@@ -306,6 +314,7 @@ impl<R: Runner> RootedLikelihood<R> {
             // Populations have more states than bits, and no invariable sites.
             let has = |state: usize| *states != 0 && states >> state & 1 == 1;
             let own = each.filter(|(state, _)| has(*state));
+            // A pattern may be invariable in any state that all tips allow.
             process.invariant * own.map(|(_, share)| share).sum::<f64>()
         };
         self.fixed = self.data.common.iter().map(share).collect();
@@ -333,6 +342,7 @@ impl<R: Runner> RootedLikelihood<R> {
         let nodes = self.tree.lengths.len();
         self.tables.resize_with(nodes, Table::default);
         for node in 1..nodes {
+            // Taken out, since filling it reads the rest of the likelihood; put back at the end.
             let mut table = std::mem::take(&mut self.tables[node]);
             self.fill(&mut table, node, self.tree.lengths[node]);
             self.tables[node] = table;
@@ -400,6 +410,8 @@ impl<R: Runner> RootedLikelihood<R> {
             if let Some(&child) = self.tree.children(node).get(done) {
                 path.push((node, done + 1));
                 path.push((child, 0));
+                // On the way down: what is above is final for this round, and what is below is
+                // still of the last.
                 self.optimise_length(child)?;
             } else if self.tree.taxa[node].is_none() {
                 // The branches below have other lengths now.
@@ -418,6 +430,7 @@ impl<R: Runner> RootedLikelihood<R> {
             self.run(1, |chunk, set| chunk.differentiate(set, node, &table))?;
             Ok::<Derivatives, LikelihoodError>(sum_in_tree_of(&self.chunks, Chunk::slope))
         });
+        // A table that was taken out would be an empty one for the next call.
         let length = length.inspect_err(|_| self.tables.clear())?;
         self.fill(&mut table, node, length);
         self.tables[node] = table;
@@ -431,6 +444,7 @@ impl<R: Runner> RootedLikelihood<R> {
     /// # Errors
     /// As [`RootedLikelihood::evaluate`].
     pub fn optimise(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
+        // Coarsely: lengths that fit wrong rates in every digit are fitted again anyway.
         let mut lnl = self.optimise_lengths(epsilon.max(COARSE), LENGTH_ROUNDS)?;
         self.start_free_rates()?;
         let mut bend = Bend::default();
@@ -456,6 +470,8 @@ impl<R: Runner> RootedLikelihood<R> {
         }
         let top = climb(&mut point, bend, epsilon, |x| self.at_point(&model, x))?;
         let x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
+        // The climb's last point may not be its best one, so the best is computed again to leave it
+        // set.
         if !(top > before && self.at_point(&model, &x)? > before) {
             self.set_model(model);
         }
@@ -472,6 +488,7 @@ impl<R: Runner> RootedLikelihood<R> {
 
     fn comparable(&mut self, model: RootedModel) -> Result<f64, LikelihoodError> {
         if !self.set_model(model) {
+            // Finite: a climb's differences of two infinities would be no number.
             return Ok(f64::MIN);
         }
         let lnl = self.evaluate_raw()?;

@@ -79,6 +79,7 @@ pub fn simulate(
             true => &process.frequencies[..],
             false => process.frequencies_of(kind),
         };
+        // From the equilibrium: a branch that starts elsewhere would not be stationary.
         states[tree.node(root).index()] = index(&mut random, frequencies);
         for &(from, to) in &walk {
             let state: usize = states[tree.node(from).index()];

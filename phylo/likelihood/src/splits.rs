@@ -176,6 +176,7 @@ pub struct Split(Box<[u64]>);
 
 impl Split {
     fn new(mut set: Vec<u64>, taxa: usize) -> Self {
+        // Both sides describe one bipartition: the one without taxon 0 stands for it.
         if set[0] & 1 == 1 {
             set.iter_mut().for_each(|word| *word = !*word);
             // Bits beyond the last taxon stay 0, so that equal splits have equal words.
@@ -205,6 +206,7 @@ impl Split {
     #[must_use]
     pub fn is_trivial(&self, taxa: usize) -> bool {
         let len = self.len();
+        // A tip's branch is in every tree, seen from either side.
         len <= 1 || len + 1 >= taxa
     }
 
@@ -315,6 +317,7 @@ pub fn spans(tree: &Newick, taxa: &Taxa) -> Vec<Span> {
                 len: 1,
             });
             if taxon == 0 {
+                // The only tip whose branches upwards have to be turned.
                 above_first = Some(node);
             }
         }
@@ -333,6 +336,7 @@ pub fn spans(tree: &Newick, taxa: &Taxa) -> Vec<Span> {
     // The root has no branch above it.
     below[0] = Span::EMPTY;
     let mut beyond = Span::EMPTY;
+    // From the root down: what is beyond grows by the siblings on each step.
     for step in path.windows(2).rev() {
         let &[node, parent] = step else { continue };
         let siblings = nodes[parent]

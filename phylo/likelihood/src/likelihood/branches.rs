@@ -26,6 +26,7 @@ impl<R: Runner> Likelihood<R> {
             // A common length would not be the best of any partition.
             return self.optimise_unlinked_length(edge);
         }
+        // All partitions' slopes are added: the common length is the best of their sum.
         let length = self.tree().length(edge);
         let length = best_length(length, |length| self.derivatives(edge, length))?;
         self.set_length(edge, length);
@@ -54,6 +55,8 @@ impl<R: Runner> Likelihood<R> {
                 self.optimise_length(edge)?;
             }
             let mut better = self.evaluate()?;
+            // Each branch alone climbed, with the others as they then were: their sum may still
+            // fall.
             if better < lnl {
                 self.restore_lengths(rounds.before.clone());
                 // A branch may have come to another top of its own, which is lower.
@@ -117,6 +120,8 @@ pub(crate) fn best_length<E>(
         if slope.first > 0.0 {
             low = length;
         } else {
+            // The bracket never widens, which ends the loop also where Newton's steps go in
+            // circles.
             high = length;
         }
         let mut next = if slope.second < 0.0 {

@@ -28,6 +28,7 @@ pub(crate) fn climb<E>(
     let n = point.len();
     let mut x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
     let mut value = f(&x)?;
+    // Curvature from an earlier climb of the same parameters saves two values a coordinate.
     let mut slope = vec![0.0; n];
     if bend.inverse.len() == n * n {
         slopes(point, &x, value, &mut slope, &mut f)?;
@@ -54,6 +55,8 @@ pub(crate) fn climb<E>(
             let at = |k: usize| (x[k] + part * step[k]).clamp(point[k].range[0], point[k].range[1]);
             let next: Vec<f64> = (0..n).map(at).collect();
             let there = f(&next)?;
+            // Armijo's rule (Nocedal and Wright, section 3.1): a gain in proportion to the slope,
+            // or steps could shrink for ever.
             if there > value + 1e-4 * part * gain {
                 taken = Some((next, there));
                 break;
@@ -62,6 +65,7 @@ pub(crate) fn climb<E>(
             let lost = value + part * gain - there;
             part *= (0.5 * part * gain / lost).clamp(0.1, 0.5);
         }
+        // No step of any length gains: differences have reached the rounding of the likelihood.
         let Some((next, there)) = taken else { break };
         let before = slope.clone();
         slopes(point, &next, there, &mut slope, &mut f)?;
@@ -85,6 +89,8 @@ fn direction(point: &[Coordinate], x: &[f64], slope: &[f64], bend: &Bend) -> Vec
     let n = x.len();
     let at_bound = |k: usize| {
         let [least, most] = point[k].range;
+        // A coordinate that pushes against its bound would turn the step of all others, and is left
+        // out.
         x[k] <= least && slope[k] < 0.0 || x[k] >= most && slope[k] > 0.0
     };
     let free: Vec<bool> = (0..n).map(|k| !at_bound(k)).collect();
@@ -148,6 +154,7 @@ fn bends<E>(
         let below = f(&at)?;
         at[k] = x[k];
         slope[k] = (above - below) / (2.0 * FAR);
+        // FAR is wide: a second difference divides rounding by its square.
         let bend = (2.0 * centre - above - below) / (FAR * FAR);
         // Not a hill here: a step of a quarter, uphill.
         inverse[k * n + k] = if bend > 4.0 * slope[k].abs() * 0.25 {

@@ -27,6 +27,7 @@ impl<R: Runner> Likelihood<R> {
     pub fn set_scale(&mut self, part: usize, scale: f64) {
         let scale = scale.clamp(SCALER_RANGE[0], SCALER_RANGE[1]);
         self.parts[part].set_scale(scale);
+        // The scale is in every transition matrix, and in no site repeat.
         self.forget_values();
     }
 
@@ -100,6 +101,7 @@ impl<R: Runner> Likelihood<R> {
         let scales = self.parts().iter().map(|part| part.scale());
         let sum: f64 = scales.zip(&sites).map(|(scale, sites)| scale * sites).sum();
         let mean = sum / sites.iter().sum::<f64>();
+        // Scales that were given are not fitted: the tree's lengths are fitted to them as they are.
         let bound = self.lengths == Lengths::Linked && self.parts().len() > 1;
         if bound || mean == 1.0 {
             return;
@@ -147,6 +149,7 @@ impl<R: Runner> Likelihood<R> {
         let mut bends = vec![Bend::default(); self.parts().len()];
         if first == First::Parameters {
             lnl = self.optimise_models_with(epsilon, &mut bends)?;
+            // The first fit of parameters may gain more than all turns that follow keep.
             best.keep_better(self, lnl);
         }
         let mut last_gain = f64::INFINITY;

@@ -147,6 +147,7 @@ impl Part {
 
     pub(super) fn set_model(&mut self, model: Model) {
         self.model = model;
+        // All buffers are as long as the first model's shape asks for.
         let shape = self.transitions.process.shape;
         self.transitions.process = process_of(&self.model, &self.patterns);
         assert_eq!(

@@ -78,11 +78,14 @@ impl<R: Runner> Likelihood<R> {
         let given = Kept::of(self, start);
         let coarse = epsilon.max(START_EPSILON);
         let lnl = self.optimise_by_turns(coarse, First::Parameters)?;
+        // From the given lengths first: a tree of the user is most often near its best.
         let mut best = Kept::of(self, lnl);
         start_short(self);
         let lnl = self.optimise_by_turns(coarse, First::Parameters)?;
         let short = Kept::of(self, lnl);
         if !short.is_near(&best) {
+            // Two starts that end on one top leave no doubt; else a third one decides, lengths
+            // first.
             given.restore(self);
             let lnl = self.optimise_by_turns(coarse, First::Lengths)?;
             best.keep_better(self, lnl);
@@ -91,6 +94,7 @@ impl<R: Runner> Likelihood<R> {
             best = short;
         }
         best.restore(self);
+        // Only the best start is fitted to the end: the others were a tenth of the work.
         self.optimise_by_turns(epsilon, First::Lengths)
     }
 

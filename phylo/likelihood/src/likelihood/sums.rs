@@ -34,6 +34,7 @@ impl<R: Runner> Chunks<R> {
             let (slope, scale) = (chunk.slope(), scale(chunk.part()));
             match k {
                 0 => slope.first * scale,
+                // The chain rule: each partition's length is the tree's times its scale.
                 _ => slope.second * scale * scale,
             }
         };
@@ -75,6 +76,7 @@ impl<R: Runner> Chunks<R> {
         let corrected = usize::from(Unseen::of(&parts[part]).is_some());
         let chunks = self.bounds[part + 1] - self.bounds[part] - corrected;
         let width = patterns.div_ceil(chunks);
+        // The last chunk of a corrected partition has no sites, but the correction of all.
         let term = |chunk: &Chunk, k| match chunk.is_unseen() {
             true => chunk.lnl(),
             false => chunk.site_lnl().get(k).copied().unwrap_or(0.0),
@@ -141,6 +143,7 @@ impl<R: Runner> Chunks<R> {
         // All processes send the same number of terms, even if one has a block less.
         exchange.own.resize(rows * width, 0.0);
         exchange.all.resize(rows * width * count, 0.0);
+        // One exchange a call: its latency is what a small alignment on many processes waits for.
         self.runner.gather(&exchange.own, &mut exchange.all);
         Gathered {
             exchange,

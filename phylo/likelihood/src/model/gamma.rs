@@ -34,6 +34,8 @@ pub(crate) fn discrete_gamma(alpha: f64, categories: usize, by: CategoryRate) ->
                         share(gamma_quantile(alpha, k as f64 / count))
                     };
                     let rate = (upto - below) * count;
+                    // Differences of one running value, so that the rates' mean is 1 up to
+                    // rounding.
                     below = upto;
                     rate
                 })
@@ -56,6 +58,7 @@ fn incomplete_gamma(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
+    // In logarithms: powers and gamma overflow on their own where their ratio does not.
     let scale = libm::exp(a * libm::log(x) - x - libm::lgamma(a));
     // The series converges fast here, the continued fraction on the other side.
     if x < a + 1.0 {

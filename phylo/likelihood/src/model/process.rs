@@ -78,6 +78,8 @@ impl Spectrum {
                 let rate = exchange[k];
                 k += 1;
                 let (pi, pj) = (frequencies[i], frequencies[j]);
+                // The similarity leaves the diagonal as it is: minus the rate of leaving each
+                // state.
                 symmetric[i * n + i] -= rate * pj;
                 symmetric[j * n + j] -= rate * pi;
                 let root = rate * libm::sqrt(pi * pj);

@@ -59,6 +59,8 @@ pub fn mean_length(tree: &Tree, parts: &[&Patterns]) -> f64 {
 fn mean_of(score: u64, tree: &Tree, parts: &[&Patterns]) -> f64 {
     let sites: u64 = parts.iter().map(|patterns| patterns.sites().to_u64()).sum();
     let branches = tree.edges().count() as f64;
+    // Parsimony counts too few changes where there are many: longer than the default is no
+    // estimate.
     (score as f64 / (sites as f64 * branches)).clamp(LENGTH_MIN, LENGTH_DEFAULT)
 }
 
@@ -93,6 +95,8 @@ pub fn parsimony_tree(
     let mut sets = Sets::new(&sites, &tree);
     for (before, &tip) in order.iter().enumerate().skip(3) {
         let allowed = constraint.map(|constraint| constraint.for_tip(&tree, &order[..before], tip));
+        // Greedy, in a random order: other seeds give other trees, which is what several starts are
+        // for.
         let target = sets.cheapest(&tree, &order[..before], tip, allowed.as_deref());
         sets.mark_around(&tree, target);
         tree.insert_tip(tip, before, target);
@@ -167,6 +171,7 @@ impl<'a> Sets<'a> {
     }
 
     fn score(&mut self, tree: &Tree) -> u64 {
+        // Fitch's count is the same from every branch; a tip's needs one join less.
         let [a, b] = [HalfId(0), tree.back(HalfId(0))];
         self.make(tree, b);
         let mut to = std::mem::take(&mut self.scratch);
@@ -253,6 +258,7 @@ fn differences(patterns: &Patterns) -> u64 {
         let codes = a.iter().zip(b).zip(patterns.weights());
         let differ = codes.filter(|((a, b), _)| {
             let [a, b] = [a, b].map(|&&code| masks[usize::from(code)]);
+            // Ambiguous characters that share a state need no change.
             a & b == 0
         });
         count += differ.map(|(_, &weight)| u64::from(weight)).sum::<u64>();

@@ -88,6 +88,7 @@ impl Clv {
     /// Multiplies by the likelihood of all below a node's branch, for each state of its upper end.
     fn multiply(&mut self, set: &Setting<'_>, node: usize, below: &Clv, patterns: Range<usize>) {
         let (span, table) = (set.span(), &set.tables[node]);
+        // One child after the other, into a product: a node may have any number of them.
         let own = self.values.chunks_exact_mut(span);
         if let Some(taxon) = set.tree.taxa[node] {
             for (own, code) in own.zip(&set.data.codes[taxon][patterns]) {
@@ -109,7 +110,10 @@ impl Clv {
     fn rescale(&mut self, span: usize) {
         let own = self.values.chunks_exact_mut(span).zip(&mut self.scales);
         for (values, scale) in own {
+            // One scale for all categories of a pattern: they are added at the root without a look
+            // at it.
             let most = values.iter().copied().fold(0.0, f64::max);
+            // All 0 is an impossible pattern, which no factor brings back.
             if most > 0.0 && most < THRESHOLD {
                 values.iter_mut().for_each(|value| *value /= THRESHOLD);
                 *scale += 1;
@@ -209,6 +213,7 @@ impl Chunk {
         let (span, root) = (set.span(), &self.below[0]);
         self.sites.clear();
         self.lnl = 0.0;
+        // The root alone has a likelihood: a nonreversible process depends on its place.
         let own = root.values.chunks_exact(span).zip(&root.scales);
         for (pattern, (values, &scale)) in self.patterns.clone().zip(own) {
             let categories = values.chunks_exact(set.states).zip(set.weights);
@@ -238,6 +243,8 @@ impl Chunk {
         own.reset(count, span);
         if set.tree.parent(parent).is_none() {
             let categories = own.values.chunks_exact_mut(set.states);
+            // Nothing is above the root's branches but the distribution that the process begins
+            // with.
             categories.for_each(|values| values.copy_from_slice(set.root));
         } else {
             let (from, matrices) = (&self.above[parent], &set.tables[parent].matrices);
@@ -249,6 +256,7 @@ impl Chunk {
         }
         for &sibling in set.tree.children(parent) {
             if sibling != node {
+                // Its siblings are part of all else, seen from the upper end of this branch.
                 own.multiply(set, sibling, &self.below[sibling], self.patterns.clone());
             }
         }
@@ -282,6 +290,8 @@ impl Chunk {
                     scale += below.scales[at];
                 }
             }
+            // Scales cancel: slopes are ratios of numbers with the same factor, which is not
+            // computed.
             let (mut whole, mut first, mut second) = (0.0, 0.0, 0.0);
             for (category, (rate, weight)) in set.rates.iter().zip(set.weights).enumerate() {
                 let place = at * span + category * n;

@@ -43,6 +43,7 @@ impl PomoName {
                 '}' => depth.saturating_sub(1),
                 _ => depth,
             };
+            // Exponents inside braces may have a sign of their own.
             depth == 0 && c == '+'
         });
         let (mut base, mut theta, mut size) = (Vec::new(), None, SIZE);
@@ -88,12 +89,16 @@ impl PomoName {
             .sum();
         let mut rates = vec![0.0; n * n];
         for (pair, (&(a, b), rate)) in PAIRS.iter().zip(&exchange).enumerate() {
+            // Theta is the mean rate of mutation in the base model's equilibrium, so that it means
+            // the same for all of these.
             let rate = rate * theta / mean;
             rates[a * n + place(pair, size - 1, size)] = rate * shares[b];
             rates[b * n + place(pair, 1, size)] = rate * shares[a];
             for copies in 1..size {
+                // Moran's model: one of each base is chosen, to reproduce and to die.
                 let drift = (copies * (size - copies)) as f64 / size as f64;
                 let from = place(pair, copies, size);
+                // A proportion that is fixed is the state of its base alone.
                 let more = match copies + 1 == size {
                     true => a,
                     false => place(pair, copies + 1, size),
@@ -229,6 +234,7 @@ impl Counts {
                 let next = numbers.len() as u32;
                 let code = *numbers.entry(own[site]).or_insert(next);
                 if code == next {
+                    // Once for each different quadruple: alignments of millions of sites have few.
                     let (states, scale) = scaled(own[site], size);
                     data.states.push(states);
                     scales.push(scale);
@@ -242,6 +248,7 @@ impl Counts {
                     let each = data.codes.iter_mut().zip(&column);
                     each.for_each(|(codes, code)| codes.push(*code));
                     data.weights.push(0);
+                    // No state is taken for invariable: these models have no +I.
                     data.common.push(0);
                     let own = column.iter().map(|code| scales[code.to_usize()]);
                     data.offsets.push(own.sum());
@@ -294,6 +301,8 @@ fn scaled(counts: [u32; 4], size: usize) -> (Vec<(usize, f64)>, f64) {
     let most = states.iter().map(|own| own.1);
     let most = most.fold(f64::NEG_INFINITY, f64::max);
     for (_, share) in &mut states {
+        // Hundreds of draws have likelihoods that no double holds: the largest is 1, and its
+        // logarithm is added at the end.
         *share = libm::exp(*share - most);
     }
     (states, most)

@@ -61,6 +61,7 @@ impl RootedModelName {
         let Some(label) = labels.find(|own| own.eq_ignore_ascii_case(label)) else {
             return Ok(None);
         };
+        // Only what is shown of the text, as a name may be long and hostile.
         let braces = |part: &str| ModelError::Braces {
             model: shown(text),
             part: shown(part),
@@ -81,6 +82,7 @@ impl RootedModelName {
             4 => (Alphabet::Dna, BASES[0]),
             _ => (Alphabet::Protein, BASES[1]),
         };
+        // Rates across sites are those of any model: the simplest one of the alphabet carries them.
         let across = ModelName::parse(&format!("{base}{rest}"), read);
         let across = across.map_err(|error| of_model(error, text))?;
         let is_plain = across.ascertainment == AscertainmentName::None
@@ -176,6 +178,7 @@ impl Given {
                 if from == to {
                     continue;
                 }
+                // Wider ratios leave an equilibrium with shares below what doubles can add up.
                 if !(0.0..=RATE_MAX).contains(&value) {
                     let place = format!("the rate from state {} to {}", from + 1, to + 1);
                     return Err(wrong(place, "rate", "0 to 1,000,000"));
@@ -188,6 +191,8 @@ impl Given {
             shares => {
                 let sum: f64 = shares.iter().sum();
                 let bad = shares.iter().find(|share| **share < 0.0);
+                // Published files round to a few digits; anything further away is another kind of
+                // list.
                 if bad.is_some() || !(0.98..=1.02).contains(&sum) {
                     let what = "set of root frequencies";
                     let range = "0 or more; all of them sum to 1";
@@ -305,6 +310,9 @@ impl RootedModel {
                 let counted = empirical(patterns, 1);
                 let mut rates = vec![0.0; n * n];
                 for (from, to) in pairs(n) {
+                    // From frequencies, as if reversible with equal exchange: a start whose
+                    // equilibrium is that of the data. The last rate, to state n - 2, is 1 by this
+                    // division.
                     rates[from * n + to] = counted[to] / counted[n - 2];
                 }
                 rates
@@ -438,10 +446,12 @@ impl RateMatrix {
         let equilibrium = equilibrium(n, rates)?;
         let mut own = rates.to_vec();
         for from in 0..n {
+            // What a file has on its diagonal must not count as a rate.
             own[from * n + from] = 0.0;
             own[from * n + from] = -own[from * n..][..n].iter().sum::<f64>();
         }
         let leaves = |state: usize| -own[state * n + state];
+        // Lengths are expected substitutions in equilibrium, whatever the root's frequencies are.
         let mean: f64 = (0..n).map(|state| equilibrium[state] * leaves(state)).sum();
         if !(mean > 0.0 && mean.is_finite()) {
             return None;
@@ -490,12 +500,15 @@ impl RateMatrix {
         let mut weight = libm::exp(-steps);
         for (k, power) in self.powers.chunks_exact(n * n).enumerate() {
             if k > 0 {
+                // Poisson's weights one from the other: factorials would overflow, and all terms
+                // stay positive.
                 weight *= steps / k as f64;
             }
             let entries = out.iter_mut().zip(power);
             entries.for_each(|(to, from)| *to += weight * from);
         }
         for _ in 0..doublings {
+            // P(2t) = P(t) P(t). Sums of products of numbers that are not negative lose no digits.
             let square = product(n, out, out);
             out.copy_from_slice(&square);
             // Each squaring doubles what the rows' sums miss.
@@ -529,6 +542,8 @@ fn equilibrium(n: usize, rates: &[f64]) -> Option<Vec<f64>> {
             return None;
         }
         for from in 0..last {
+            // Elimination without a subtraction (Grassmann, Taksar and Heyman): small shares keep
+            // all their digits.
             a[from * n + last] /= out;
             let share = a[from * n + last];
             for to in (0..last).filter(|&to| to != from) {
