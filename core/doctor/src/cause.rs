@@ -28,6 +28,7 @@ impl Cause {
     pub(super) fn of_device(error: Errno, path: &str, module: &Module) -> Self {
         match error {
             Errno::ACCESS => Self::new(DENIED, permission(path, geteuid())),
+            // The file's mode answers ACCESS; PERM on opening a device is a control group's rule.
             Errno::PERM => Self::new(
                 DENIED,
                 format!("start the container with --device {path}: its rules refuse the device"),
@@ -177,6 +178,8 @@ impl Modules {
         let folder = format!("/lib/modules/{release}");
         let read = |name: &str| fs::read_to_string(Path::new(&folder).join(name));
         match (read("modules.dep"), read("modules.builtin")) {
+            // A container has the host's kernel and not its modules' folder: nothing can be
+            // concluded.
             (Err(_), Err(_)) => Self::Unknown,
             (dep, builtin) => {
                 let [dep, builtin] = [dep, builtin].map(Result::unwrap_or_default);
@@ -245,6 +248,7 @@ impl Package {
             ("alpine", "apk", "apk add", self.alpine),
             ("arch", "pacman", "pacman -S", self.arch),
         ];
+        // ID_LIKE, too: derived distributions use their parent's manager.
         let families = release.lines().filter_map(|line| {
             let (key, value) = line.split_once('=')?;
             let is_family = key == "ID" || key == "ID_LIKE";

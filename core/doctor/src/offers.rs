@@ -469,6 +469,7 @@ fn mpi(built: Built) -> Offer {
 /// setting.
 fn chosen(path: &str) -> Option<String> {
     let text = line(path)?;
+    // Files of sysfs list all settings, with the present one in brackets.
     let inside = text
         .split_once('[')
         .and_then(|(_, rest)| rest.split_once(']'));

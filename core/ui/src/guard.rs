@@ -45,6 +45,7 @@ pub(crate) fn judge<'a>(token: &Token, ask: &Ask<'a>) -> Verdict<'a> {
         let reason = "this page is read-only: GET and HEAD alone are answered";
         return Verdict::Refuse(StatusCode::METHOD_NOT_ALLOWED, reason);
     }
+    // Before the token: a rebound page may know the address, and differs by its host alone.
     let Some(host) = ask.host.filter(|host| is_loopback(host)) else {
         let reason = "the host is neither localhost nor an address of the loopback";
         return Verdict::Refuse(StatusCode::FORBIDDEN, reason);
@@ -80,6 +81,7 @@ pub(crate) fn judge<'a>(token: &Token, ask: &Ask<'a>) -> Verdict<'a> {
 
 /// The path behind `/TOKEN`.
 fn below_token<'a>(token: &Token, path: &'a str) -> Option<&'a str> {
+    // The word's length is fixed, so the comparison's time says nothing about where it differs.
     let rest = path.strip_prefix('/')?;
     let (word, below) = rest.split_at_checked(TOKEN_CHARS)?;
     (token.is(word) && below.starts_with('/')).then_some(below)
@@ -131,6 +133,7 @@ impl Token {
         let mut drawn = 0;
         while drawn < bytes.len() {
             let flags = rustix::rand::GetRandomFlags::empty();
+            // A signal may end it early, with a part of the bytes.
             match rustix::rand::getrandom(&mut bytes[drawn..], flags) {
                 Ok(count) => drawn += count,
                 Err(rustix::io::Errno::INTR) => {}

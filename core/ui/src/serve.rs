@@ -115,6 +115,7 @@ impl Connections {
             id,
             is_introduced: std::cell::Cell::new(false),
         };
+        // It does not run before this call returns: its handle is in the table by then.
         let task = tokio::task::spawn_local(serve(stream, Rc::new(place)));
         state.tasks.insert(id, task.abort_handle());
         drop(state);
@@ -229,6 +230,7 @@ impl Contents {
             return plain(StatusCode::BAD_REQUEST, "since is the number of a sample");
         };
         let record = self.record.lock();
+        // 0 asks for everything, also where there is no sample yet.
         if since != 0 && since == record.sequence() {
             drop(record);
             return status(StatusCode::NO_CONTENT);
@@ -276,6 +278,8 @@ fn one<'a>(request: &'a Request<Incoming>, name: &HeaderName) -> Option<&'a str>
     let first = values.next()?;
     match values.next() {
         None => Some(first.to_str().unwrap_or(NO_TEXT)),
+        // Two hosts or origins: a proxy in front may have believed the other one (RFC 9110, section
+        // 7.2).
         Some(_) => Some(NO_TEXT),
     }
 }

@@ -64,6 +64,7 @@ impl Squashfs {
     pub(crate) fn open(source: Arc<dyn BlockSource>) -> Result<Self, FilesError> {
         let mut raw = [0; SUPERBLOCK_BYTES];
         source.read_into(0, &mut raw)?;
+        // Before any other field: earlier versions have others at these places.
         let (major, minor) = (le16(&raw, 28), le16(&raw, 30));
         if (major, minor) != (4, 0) {
             let text = format!("the squashfs is of version {major}.{minor}, only 4.0 is read here");
@@ -73,6 +74,7 @@ impl Squashfs {
         if !block_bytes.is_power_of_two() || !(4096..=1 << 20).contains(&block_bytes) {
             return Err(FilesError::damaged(0, "the squashfs's superblock"));
         }
+        // The block size is checked by now: caches are cut to it.
         let blocks = Blocks::new(source, Codec::of(le16(&raw, 20))?, block_bytes);
         let mut squashfs = Self {
             root: le64(&raw, 32),
@@ -85,11 +87,13 @@ impl Squashfs {
             blocks,
         };
         let ids_at = le64(&raw, 48);
+        // At most 65,535 owners, each a table entry: read once, since every inode names two.
         for index in 0..le16(&raw, 26) {
             let mut cursor = Cursor::of_entry(&squashfs.blocks, ids_at, index.into(), 4)?;
             squashfs.ids.push(cursor.u32()?);
         }
         let attributes_at = le64(&raw, 56);
+        // All ones is the format's word for a table that is not there.
         if attributes_at != u64::MAX {
             let mut head = [0; 16];
             let source = &squashfs.blocks.source;
@@ -100,6 +104,7 @@ impl Squashfs {
                 index_at: attributes_at.saturating_add(16),
             });
         }
+        // An image whose root is no directory is refused here, and not at its first use.
         let root = squashfs.inode(squashfs.root)?;
         match root.rest {
             Rest::Directory { .. } => Ok(squashfs),
@@ -139,6 +144,7 @@ impl Squashfs {
                 node.links = cursor.u32()?;
                 let len = cursor.u32()?;
                 node.size_bytes = len.into();
+                // Checked before memory is taken for it; Linux has no longer target (PATH_MAX).
                 if len == 0 || len > LINK_BYTES_MAX {
                     return Err(damaged());
                 }
@@ -147,6 +153,8 @@ impl Squashfs {
                 if is_extended {
                     attributes = cursor.u32()?;
                 }
+                // Such a target would be cut short where it is made, and lead elsewhere than it was
+                // shown to.
                 if target.contains(&0) {
                     return Err(damaged());
                 }
@@ -189,6 +197,7 @@ impl Squashfs {
         let mut cursor = Cursor::of_reference(&self.blocks, self.inodes_at, id);
         let head: [u8; 16] = cursor.array()?;
         let mut rest = [0; 40];
+        // The list of sizes stands behind the inode's fixed part, whose length depends on its type.
         let len = if le16(&head, 0) == 9 { 40 } else { 16 };
         cursor.fill(&mut rest[..len])?;
         Ok(cursor)
@@ -214,6 +223,7 @@ impl Squashfs {
         sink: &mut Sink<'_>,
     ) -> Result<(), FilesError> {
         let block = self.fragment(node.id, fragment)?;
+        // Any place of a hostile inode: `get` below compares it with the fragment's real length.
         let place = |at: u64| usize::try_from(u64::from(tail_at) + (at - from)).ok();
         let bytes = place(range.start.max(from)).zip(place(range.end));
         let bytes = bytes.and_then(|(start, end)| block.get(start..end));
@@ -267,6 +277,7 @@ fn file(
             le32(&raw, 8),
         )
     };
+    // Linux' offsets are signed: sums of two offsets then stay below 2^64.
     if size > i64::MAX.cast_unsigned() {
         return Err(FilesError::damaged(node.id, "a file's size"));
     }
@@ -317,6 +328,7 @@ impl Tree for Squashfs {
             let head: [u8; 12] = cursor.array()?;
             let (count, start) = (le32(&head, 0), le32(&head, 4));
             left = left.checked_sub(12).ok_or_else(damaged)?;
+            // The count is one less than the entries of a run, of which the format allows 256.
             if count >= RUN_MAX {
                 return Err(damaged());
             }
@@ -327,6 +339,7 @@ impl Tree for Squashfs {
                 cursor.fill(name)?;
                 let bytes = 8 + u64::try_from(len).unwrap_or(0);
                 left = left.checked_sub(bytes).ok_or_else(damaged)?;
+                // A name with a slash, or of dots, would lead an extraction out of its folder.
                 if !is_name(name) || is_dots(name) {
                     return Err(damaged());
                 }
@@ -359,6 +372,8 @@ impl Tree for Squashfs {
             return Ok(());
         };
         let (size, block_bytes) = (inode.node.size_bytes, u64::from(self.blocks.block_bytes));
+        // A fragment holds the rest behind whole blocks: a file of whole blocks has none, whatever
+        // it names.
         let has_tail = fragment != NONE && size % block_bytes != 0;
         let blocks_end = match has_tail {
             true => size - size % block_bytes,
@@ -369,6 +384,8 @@ impl Tree for Squashfs {
         BUFFERS.with_borrow_mut(|(stored, out)| {
             let mut from = 0;
             while from < blocks_end.min(range.end) {
+                // Every size is read, also in front of the range: a block's place is the sum of
+                // those before it.
                 let word = sizes.u32()?;
                 let end = (from + block_bytes).min(blocks_end);
                 let part = range.start.max(from)..range.end.min(end);
@@ -401,6 +418,7 @@ impl Tree for Squashfs {
             return Ok(Vec::new());
         };
         let damaged = || FilesError::damaged(node.id, "an extended attribute");
+        // An index of all ones means none; others must be in the table.
         if index >= table.count {
             return Err(damaged());
         }
@@ -420,6 +438,8 @@ impl Tree for Squashfs {
             if kind & ELSEWHERE != 0 {
                 value = self.value(table, le64(&value, 0))?;
             }
+            // The value of one place may be named again and again: the sum is bounded, not each
+            // one.
             bytes += name.len() + value.len() + 8;
             if bytes > ATTRIBUTES_BYTES_MAX {
                 return Err(damaged());

@@ -168,6 +168,8 @@ impl Newick {
     #[must_use]
     pub fn parsed_bytes(text: &str) -> u64 {
         let marks = text.bytes().filter(|byte| matches!(byte, b'(' | b','));
+        // Each node but the root follows a parenthesis or a comma, so this is a bound before a byte
+        // is parsed.
         marks.count().to_u64().saturating_mul(NODE_BYTES) + text.len().to_u64()
     }
 

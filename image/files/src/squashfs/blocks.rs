@@ -92,6 +92,7 @@ impl Cache {
         // Multiplication spreads places, whose low bits are alike.
         let mixed = at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let index = usize::try_from(mixed).unwrap_or(0) % self.0.len();
+        // Held while the block is made, so that two threads do not inflate the same one.
         let mut slot = self.0[index].lock();
         if let Some((place, block, stored)) = &*slot
             && *place == at
@@ -137,6 +138,7 @@ impl Blocks {
             let word = le16(&head, 0);
             let len = word & METADATA_LEN;
             let mut stored = vec![0; len.into()];
+            // At most 32 KiB, by the field's 15 bits; what it inflates to is bounded by its buffer.
             self.read(at.saturating_add(2), &mut stored)?;
             let damaged = || FilesError::damaged(at, "a block of the squashfs's metadata");
             let block = match word & METADATA_PLAIN {
@@ -177,6 +179,7 @@ impl Blocks {
     ) -> Result<(), FilesError> {
         let damaged = || FilesError::damaged(at, "a block of data");
         let len = size & DATA_LEN;
+        // A block that did not shrink is stored plain, so none is longer than the block size.
         if len > self.block_bytes || size & !(DATA_LEN | DATA_PLAIN) != 0 {
             return Err(damaged());
         }
@@ -225,6 +228,8 @@ impl<'b> Cursor<'b> {
         index: u32,
         entry_bytes: u32,
     ) -> Result<Self, FilesError> {
+        // Tables are metadata blocks with a list of their places: entries never straddle one, as
+        // 8,192 is a multiple of each size.
         let byte = u64::from(index) * u64::from(entry_bytes);
         let per_block = 8192;
         let mut place = [0; 8];

@@ -123,6 +123,7 @@ impl<N: Nic> Bond<N> {
         }
         let mut capabilities = links[0].0.capabilities();
         for (nic, _) in &links[1..] {
+            // A frame may leave by any link, so that the weakest one decides.
             capabilities = common(capabilities, nic.capabilities());
         }
         capabilities.address = options.address;
@@ -166,6 +167,7 @@ impl<N: Nic> Bond<N> {
         }
         this.watch = this.watch_all()?;
         let now_ns = this.now_ns();
+        // At once: the first packets of the stack would be dropped without a usable link.
         this.look(now_ns);
         Ok(this)
     }
@@ -185,6 +187,7 @@ impl<N: Nic> Bond<N> {
         let watch = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         for (number, link) in (0..).zip(&self.links) {
             let Some(descriptor) = link.nic.descriptor() else {
+                // One NIC without a descriptor has to be polled, and so has the bond.
                 return Ok(None);
             };
             let data = EventData::new_u64(number);
@@ -201,6 +204,8 @@ impl<N: Nic> Bond<N> {
         now_ns: u64,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> usize {
+        // Read before the frames: one that arrives while a link is taken out of use counts as
+        // before it.
         let is_used = self.usable.contains(&index);
         let (lacp, answers) = (&mut self.lacp, &mut self.answers);
         let (probes, link) = (&self.probes, &mut self.links[index]);
@@ -233,6 +238,7 @@ impl<N: Nic> Bond<N> {
             link.heard_ns = now_ns;
         }
         self.has_heard |= has_pdu;
+        // A receive is the test of a link, also of one that has failed: it comes back this way.
         self.judge(index, received.is_ok(), now_ns);
         passed
     }
@@ -271,6 +277,7 @@ impl<N: Nic> Bond<N> {
             }
             link.had_carrier = has_carrier;
             let is_silent = now_ns.saturating_sub(link.heard_ns) > SILENCE_NS;
+            // A carrier alone does not show a switch that forwards nothing; answers to probes do.
             link.is_up = has_carrier && !(is_probed && is_silent);
             if let Some(lacp) = &mut self.lacp {
                 lacp.set_link(index, link.is_up, now_ns);
@@ -340,6 +347,8 @@ impl<N: Nic> Bond<N> {
     /// Announces the stack's addresses by the link in use, so that switches and neighbours follow.
     fn announce(&mut self, now_ns: u64) {
         self.announcements.left -= 1;
+        // Again after a while: the switch may not forward yet, and nothing acknowledges an
+        // announcement.
         self.announcements.due_ns = now_ns.saturating_add(ANNOUNCE_NS);
         let Some(&link) = self.usable.first() else {
             return;
@@ -430,6 +439,7 @@ impl<N: Nic> Nic for Bond<N> {
                 return Ok(true);
             }
             ([first, ..], BondMode::Backup) => *first,
+            // By flow: TCP takes frames that overtake one another for losses (IEEE 802.1AX, 5.2.4).
             (all, _) => all[flow_hash(frame.header).to_usize() % all.len()],
         };
         let link = &mut self.links[index];
@@ -505,6 +515,7 @@ pub(crate) fn link_address(bond: Mac, index: usize) -> Mac {
     let [first, a, b, c, d, last] = bond;
     // Fewer links than 255, so that none has the bond's own.
     let number = u8::try_from(index + 1).unwrap_or(u8::MAX);
+    // Locally administered, and no group: a switch must not see one address on two ports.
     [(first | 2) & !1, a, b, c, d, last.wrapping_add(number)]
 }
 
@@ -516,6 +527,7 @@ fn common(one: Capabilities, other: Capabilities) -> Capabilities {
         mtu_bytes: one.mtu_bytes.min(other.mtu_bytes),
         super_segment_bytes,
         completes_checksums: one.completes_checksums && other.completes_checksums,
+        // What one link may do, the stack has to expect of all.
         merges_received: one.merges_received || other.merges_received,
     }
 }

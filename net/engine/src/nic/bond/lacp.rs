@@ -125,6 +125,8 @@ impl Port {
             .state
             .without(State::SYNCHRONIZATION)
             .with(State::TIMEOUT);
+        // Short from here on (5.4.12): a partner that is there answers within it, as it is asked
+        // for fast LACPDUs.
         self.current_until_ns = now_ns.saturating_add(SHORT_TIMEOUT_NS);
         self.actor.state = self.actor.state.with(State::EXPIRED);
     }
@@ -162,12 +164,15 @@ impl Port {
         let is_matched = is_same && aggregation(pdu.partner.state) == aggregation(own.state);
         let is_maintained = pdu.actor.state.has(State::ACTIVITY)
             || own.state.has(State::ACTIVITY) && pdu.partner.state.has(State::ACTIVITY);
+        // A partner that is in step with another port, or with old parameters, is not in step with
+        // this one.
         let is_synced = pdu.actor.state.has(State::SYNCHRONIZATION)
             && is_maintained
             && (is_matched || !aggregation(pdu.actor.state));
         self.partner = pdu.actor;
         self.partner.state = pdu.actor.state.setting(State::SYNCHRONIZATION, is_synced);
         self.actor.state = own.state.without(State::DEFAULTED).without(State::EXPIRED);
+        // By this side's state: it is what the partner was asked to send by.
         let timeout_ns = timeout_ns(own.state);
         self.receive = Receive::Current;
         self.current_until_ns = now_ns.saturating_add(timeout_ns);
@@ -252,6 +257,7 @@ impl Port {
         }
         let is_fast = self.partner.state.has(State::TIMEOUT);
         let interval_ns = if is_fast { FAST_NS } else { SLOW_NS };
+        // The first one soon: a partner that is passive waits for it.
         let fast_ns = now_ns.saturating_add(FAST_NS);
         let due_ns = *self.periodic_ns.get_or_insert(fast_ns);
         // A partner that has begun to want them fast need not wait for the end of a slow interval.
@@ -270,6 +276,8 @@ impl Port {
             return None;
         }
         self.needs_transmit = false;
+        // Three a second (5.4.16): a change may be sent late, and is never lost, as the newest
+        // state is sent then.
         self.sent_ns = [rest[0], rest[1], Some(now_ns)];
         Some(Pdu {
             actor: self.actor,
@@ -346,6 +354,7 @@ impl Lacp {
             // A port that was deselected detaches before it may be selected again.
             port.run_mux(false, now_ns);
         }
+        // Between the two passes: what left its group has detached, and what joins one may attach.
         self.select();
         // `Ready`: ports of a group attach together.
         let is_ready = self.ports.iter().all(|port| {
@@ -400,6 +409,7 @@ impl Lacp {
         let rank = |index: usize| {
             let group = groups[index]?;
             let count = groups.iter().flatten().filter(|it| **it == group).count();
+            // A group with a partner that speaks comes before any number of ports without one.
             let is_live = !self.ports[index].is_defaulted();
             // The group in use stays where another is no better.
             Some((is_live, count, self.active == Some(group)))

@@ -69,6 +69,8 @@ impl Outbox {
             }
             to => to,
         };
+        // Slots of one size: the kernel takes all of them by one system call, without a copy in
+        // between.
         let at = self.ends.len() * self.slot_bytes;
         self.staged[at..at + datagram.len()].copy_from_slice(datagram);
         self.ends.push((to, datagram.len()));
@@ -84,10 +86,13 @@ impl Outbox {
                 *datagram = (*to, &slot[..*length]);
             }
             let sent = send_datagrams(self.socket.as_fd(), &datagrams[..self.ends.len()]);
+            // A full socket: they stay for the next round, and a datagram that finds no slot then
+            // is lost.
             let Ok(sent @ 1..) = sent else {
                 return;
             };
             let rest = sent * self.slot_bytes..self.ends.len() * self.slot_bytes;
+            // Order is kept: WireGuard's window takes late packets, but only 2,000 or so of them.
             self.staged.copy_within(rest, 0);
             self.ends.drain(..sent);
         }
@@ -130,6 +135,7 @@ impl Routes {
         }
         routes
             .lengths
+            // The first hit of a search is the longest prefix.
             .sort_by_key(|length| std::cmp::Reverse(length.bits));
         Ok(routes)
     }
@@ -186,6 +192,7 @@ impl Routes {
 
 /// The first `bits` of an address, 0 to 128; the others are 0.
 fn prefix(address: &Ip, bits: u32) -> u128 {
+    // A shift by all bits, for a prefix of none, would be an overflow.
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
     u128::from_be_bytes(address.0) & mask
 }
