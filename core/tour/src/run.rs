@@ -83,6 +83,7 @@ pub fn run(script: &Script, options: &Options, show: &mut dyn Show) -> Result<Re
     for (name, value) in &options.values {
         shell.set(name, value);
     }
+    // Without a folder the steps that need none are still worth showing.
     let no_sample = match &sample {
         Sample::Folder(folder) => {
             shell.set("dir", &folder.to_string_lossy());

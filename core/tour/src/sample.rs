@@ -98,6 +98,8 @@ fn bytes_under(folder: &Path, enough: u64, readable: bool) -> Option<u64> {
                 }
                 bytes = bytes.saturating_add(metadata.len());
             }
+            // The exact size of a large tree does not matter, and would take minutes on a slow
+            // disk.
             if bytes > enough {
                 return Some(bytes);
             }

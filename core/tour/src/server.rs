@@ -62,6 +62,7 @@ impl Server {
             if stop.load(Ordering::Relaxed) {
                 return Err(None);
             }
+            // The port is the truth: a line may be printed before it, or never.
             let listens = |at| TcpStream::connect_timeout(at, POLL).is_ok();
             if address.as_ref().is_some_and(listens) {
                 return Ok((server, String::new()));
@@ -91,6 +92,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let group = Pid::from_child(&self.0);
+        // The group, not the process: a server's children hold its port and its mounts.
         let _ = kill_process_group(group, Signal::TERM);
         let began = Instant::now();
         while !has_ended(&self.0) && began.elapsed() < END_WAIT {

@@ -24,6 +24,7 @@ pub(crate) struct Shell {
 impl Shell {
     /// A shell in `folder`, which has links to programs in `bin`.
     pub(crate) fn new(folder: &Path, environment: &[(&'static str, &'static str)]) -> Self {
+        // First in the path: the tour shows this program, and no installed one of the same name.
         let own = folder.join("bin");
         let inherited = std::env::var_os("PATH").unwrap_or_default();
         // Tools of administrators are not in every user's path.

@@ -200,6 +200,7 @@ impl Job<'_> {
             }
             Ok(()) => outcome.report.others += 1,
             Err(error) => {
+                // Further names of it cannot be links to what is not there.
                 self.unmade.note(node, &error);
                 self.judge(&folder.path().join(name), error, outcome);
                 return false;
@@ -353,6 +354,7 @@ pub fn extract(
         ended: Mutex::new(None),
         unmade: Unmade::default(),
     };
+    // Bounded: the walk waits where the disk is slower, and holds few descriptors of folders.
     let (sender, receiver) = sync_channel(BATCHES_MAX);
     let receiver = Mutex::new(receiver);
     let mut outcome = Outcome::default();
@@ -376,6 +378,7 @@ pub fn extract(
             let path = Path::new(OsStr::from_bytes(visit.path));
             planner.visit(path, visit.node, visit.wanted)
         });
+        // Drops the sender, which ends the threads once all batches are done.
         let planned = planner.end();
         for thread in threads {
             match thread.join() {
@@ -469,6 +472,7 @@ impl<'p, 'j> Planner<'p, 'j> {
             return Ok(());
         }
         let above = path.parent().unwrap_or(Path::new(""));
+        // A batch has one folder, whose descriptor all of its files are made through.
         if above != self.directory || self.folder.is_none() {
             self.send();
             self.directory = above.to_owned();

@@ -72,6 +72,7 @@ pub enum PackedError {
 /// # Errors
 /// [`PackedError`].
 pub fn unpack(bytes: Vec<u8>, max: usize) -> Result<Vec<u8>, PackedError> {
+    // By content: names lie, and standard input has none.
     if bytes.starts_with(&GZIP) {
         gzip(&bytes, max)
     } else if bytes.starts_with(&ZSTD) {
@@ -92,6 +93,7 @@ fn gzip(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
     let mut rest = bytes;
     // bgzip writes one member a block, so members continue until the data end.
     while rest.starts_with(&GZIP) {
+        // A new one for each member: totals count from its first byte.
         let mut inflate = Inflate::new(true, GZIP_WINDOW_BITS);
         loop {
             let (read, written) = (inflate.total_in(), inflate.total_out());
@@ -134,6 +136,7 @@ fn zstd(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
         let hint =
             hint.map_err(|code| out.damaged(input.pos(), zstd_safe::get_error_name(code)))?;
         out.take(count)?;
+        // A frame that ended with the data; one that has not would still ask for bytes.
         if hint == 0 && input.pos() == bytes.len() {
             return Ok(out.all);
         }
@@ -152,6 +155,8 @@ fn xz(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
     loop {
         let (read, written) = (stream.total_in(), stream.total_out());
         let rest = &bytes[read.to_usize()..];
+        // All input is there, and only `Finish` has the decoder of several streams report the end of
+        // the last one.
         let status = stream.process(rest, &mut out.block, Action::Finish);
         let status = status.map_err(|error| {
             let what = match error {
@@ -219,6 +224,7 @@ impl Output {
 
     /// Appends the block's first bytes.
     fn take(&mut self, count: usize) -> Result<(), PackedError> {
+        // Before the bytes are kept: no more than a block above the limit is ever in memory.
         if self.all.len() + count > self.max {
             return Err(PackedError::TooLarge {
                 format: self.format,

@@ -228,6 +228,7 @@ impl Patterns {
 
     /// The same patterns for other sites: for each its pattern, and its place in the alignment.
     fn with_sites(&self, mut of_site: Vec<u32>, sites: Vec<u32>) -> Self {
+        // Weights are counts of draws: a replicate needs no new columns.
         let mut drawn = vec![0_u32; self.len()];
         of_site
             .iter()
@@ -399,6 +400,7 @@ fn code_of_set(alphabet: Alphabet, set: &[u8], masks: &mut Vec<u64>) -> Option<u
     for &character in set {
         mask |= alphabet.masks()[usize::from(alphabet.code(character)?)];
     }
+    // An alphabet has few masks, and a set that was seen before keeps its code.
     let place = masks.iter().position(|&other| other == mask);
     let place = place.unwrap_or_else(|| {
         masks.push(mask);

@@ -83,6 +83,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Rows, usize), MsaError> {
 /// The letters of a record's alleles; `None` where one is not a single base.
 fn alleles(reference: &[u8], alternatives: &[u8]) -> Option<Vec<u8>> {
     let others = alternatives.split(|&byte| byte == b',');
+    // A record without a variant has `.` in the place of the alternatives (section 1.6.1).
     let others = others.filter(|allele| *allele != b".");
     let letter = |allele: &[u8]| match allele {
         [b'*'] => Some(b'-'),

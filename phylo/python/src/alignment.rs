@@ -49,6 +49,8 @@ impl Alignment {
                 names.len()
             )));
         }
+        // A copy: Python may change the array while a later call reads the alignment without the
+        // lock.
         let bytes: Vec<u8> = array.call_method0("tobytes")?.extract()?;
         // `chunks` would panic for rows without characters.
         let rows = match sites {
@@ -92,6 +94,7 @@ impl Alignment {
     /// The characters: a new array of uint8, (taxa, sites).
     fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (taxa, sites) = (self.inner.names().len(), self.inner.sites());
+        // Row after row, which is NumPy's own order.
         let rows = (0..taxa).flat_map(|taxon| self.inner.row(taxon));
         let bytes: Vec<u8> = rows.copied().collect();
         array(py, &bytes, "uint8")?.call_method1("reshape", ((taxa, sites),))

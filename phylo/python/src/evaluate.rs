@@ -211,6 +211,7 @@ pub(crate) fn test_trees<'py>(
     };
     let sites = interruptible(py, fit, || Ok(()))?.map_err(refuse)?;
     let options = topology::Options { replicates, seed };
+    // A second call: the fits above are done, and an interruption between the two loses no signal.
     let resample = |stop: &_| -> Result<Vec<Verdict>, TopologyError> {
         let runner = Stoppable {
             runner: &pool,
@@ -259,6 +260,7 @@ pub(crate) fn ancestors<'py>(
     };
     let (found, changes) = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
     let dict = parts::report(py, &found)?;
+    // The table of the command line, taken apart: one text decides what a mutation is.
     let lines = changes.lines().skip(1);
     let rows = lines.map(|line| line.split('\t').collect::<Vec<&str>>());
     // The site is a number.
@@ -379,6 +381,7 @@ pub(crate) fn place<'py>(
     if fit == Fit::Nothing {
         parts::warn_of_lengths(py, &tree)?;
     }
+    // Rows that the tree has not are to be placed: the model is fitted to the others alone.
     let queries = Queries::new(&alignment.inner, &newick).map_err(refuse)?;
     let reference = Alignment {
         inner: queries.reference.clone(),

@@ -35,6 +35,8 @@ pub(crate) fn interruptible<T: Send>(
                 "cannot start a thread: {error}; allow more processes (ulimit -u), or end some"
             ))
         })?;
+        // An exception of the caller ends the loop; it is returned once the work has ended, as that
+        // borrows the caller's memory.
         let mut ended = Ok(());
         while ended.is_ok() && !working.is_finished() {
             // The worker's `unpark` ends the wait early; the timeout is for signals.

@@ -58,6 +58,7 @@ pub(super) fn create(
     node: &Node,
     options: &Options,
 ) -> io::Result<(Making, File)> {
+    // EXCL: an open of what is there would write through a link or into another user's file.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // Set-id bits only once the file has its owner; attributes can be set while it may be written.
     let mode = Mode::from_raw_mode(u32::from(node.permissions & 0o777 | OWN_BITS));
@@ -78,6 +79,7 @@ impl Budget<'_> {
     fn take(&self, len: usize) -> io::Result<()> {
         let len = u64::try_from(len).unwrap_or(u64::MAX);
         // Relaxed: only the sum counts.
+        // Taken before the write: threads that race past the limit together still stop.
         let before = self.written.fetch_add(len, Ordering::Relaxed);
         match before.saturating_add(len) > self.bytes_max {
             // No error of the system's has this kind without a number.
@@ -163,6 +165,8 @@ pub(super) fn fill(
         }
         Ok(())
     })?;
+    // Nothing was written at the end, so the file would be too short; holes in between need no
+    // call.
     if ends_in_hole && end == node.size_bytes {
         file.set_len(end).map_err(FilesError::Output)?;
     }
@@ -268,6 +272,8 @@ pub(super) fn finish(
 ) -> Result<(), FilesError> {
     let output = |errno: Errno| FilesError::Output(errno.into());
     let owner = options.owner_of(node);
+    // First: a change of owner clears set-id bits and `security.capability` (chown(2),
+    // capabilities(7)).
     if let Some((uid, gid)) = owner {
         let (uid, gid) = (fs::Uid::from_raw(uid), fs::Gid::from_raw(gid));
         fs::fchown(&file, Some(uid), Some(gid)).map_err(output)?;
@@ -285,6 +291,7 @@ pub(super) fn finish(
         let mode = Mode::from_raw_mode(permissions.into());
         fs::fchmod(&file, mode).map_err(output)?;
     }
+    // Last: each of the calls above changes a time.
     fs::futimens(&file, &times(node)).map_err(output)
 }
 

@@ -181,6 +181,7 @@ impl Wireguard {
         let slot_bytes = self.outbox.slot_bytes;
         for _ in 0..BATCHES_A_ROUND {
             let socket = self.outbox.socket.as_fd();
+            // Bounded rounds: a flood must not keep the engine from its timers and other links.
             let read = receive_datagrams(socket, &mut self.slots, slot_bytes, &mut self.found);
             // An error of the network that was reported late is as good as a loss.
             let count = read.unwrap_or(0);
@@ -199,6 +200,8 @@ impl Wireguard {
         let datagram = &self.slots[at..at + length];
         match Tunn::parse_incoming_packet(datagram) {
             Ok(Packet::PacketData(data)) => match self.peers.get_mut(peer_of(data.receiver_idx)) {
+                // Unopened: decryption costs most, and happens in `deliver`, where peers have
+                // turns.
                 Some(peer) if peer.waiting.len() < WAITING_MAX => {
                     let mut bytes = self.spare.pop().unwrap_or_default();
                     bytes.clear();
@@ -243,6 +246,8 @@ impl Wireguard {
                     }
                     Err(_) => return None,
                 }
+                // The initiator's key is encrypted: finding its peer costs one exchange, hence the
+                // checks before it.
                 let half = parse_handshake_anon(&self.private_key, &self.public_key, &init);
                 let key = half.ok()?.peer_static_public;
                 self.peers.iter().position(|peer| peer.public_key == key)?
@@ -259,6 +264,7 @@ impl Wireguard {
     fn open_datagram(&mut self, index: usize, datagram: &[u8], from: SocketAddr) -> Option<usize> {
         let peer = &mut self.peers[index];
         let room = &mut self.plain[ethernet::HEADER_BYTES..];
+        // Behind room for a header, so that the packet need not move.
         let opened = peer.tunnel.decapsulate(Some(from.ip()), datagram, room);
         let (length, source, kind) = match opened {
             TunnResult::WriteToTunnelV4(packet, source) => {
@@ -289,6 +295,7 @@ impl Wireguard {
             }
         };
         peer.endpoint = Some(from);
+        // Cryptokey routing: an authenticated peer may still not speak for another one's networks.
         if self.routes.find(&Ip::from(source)) != Some(index) {
             peer.dropped += 1;
             return None;
@@ -304,6 +311,7 @@ impl Wireguard {
         let Some(endpoint) = peer.endpoint else {
             return;
         };
+        // `boringtun` hands out one queued packet a call, for an empty datagram.
         for _ in 0..QUEUED_MAX {
             match peer.tunnel.decapsulate(None, &[], &mut self.sealed) {
                 TunnResult::WriteToNetwork(datagram) => self.outbox.put(endpoint, datagram),
@@ -321,6 +329,8 @@ impl Wireguard {
                 break;
             }
             let index = self.next % self.peers.len();
+            // Also behind an empty queue: the round goes on where it was, so that none is served
+            // twice in a row.
             self.next = index + 1;
             let Some((from, datagram)) = self.peers[index].waiting.pop_front() else {
                 empty += 1;
@@ -428,6 +438,8 @@ impl Nic for Wireguard {
         let Some(destination) = destination(kind, body).filter(|it| !it.is_multicast()) else {
             return Ok(true);
         };
+        // Before the encryption: it takes a counter, and a packet that is kept would take a second
+        // one.
         if !self.outbox.has_room() {
             return Ok(false);
         }
