@@ -95,9 +95,152 @@ pub fn receive(
     Ok(Received {
         bytes,
         name: name[..name_bytes].to_vec(),
-        control_bytes: (header.msg_controllen as usize).min(control.len()),
+        control_bytes: control_length(&header).min(control.len()),
         flags: header.msg_flags,
     })
+}
+
+/// Sends messages to one name (none where that is empty), all with the same control messages, by
+/// one call; never waits. Returns the number that the kernel took, at most [`DATAGRAMS_MAX`].
+///
+/// # Errors
+/// The kernel's, about the first message.
+pub fn send_all(
+    socket: BorrowedFd<'_>,
+    name: &[u8],
+    payloads: &[&[u8]],
+    control: &[u8],
+) -> Result<usize, Errno> {
+    // SAFETY: plain numbers and pointers, for which zeros are values.
+    let mut pieces: [libc::iovec; DATAGRAMS_MAX] = unsafe { zeroed() };
+    // SAFETY: as above.
+    let mut messages: [libc::mmsghdr; DATAGRAMS_MAX] = unsafe { zeroed() };
+    let mut count = 0;
+    for (payload, (piece, message)) in payloads.iter().zip(pieces.iter_mut().zip(&mut messages)) {
+        piece.iov_base = payload.as_ptr().cast_mut().cast();
+        piece.iov_len = payload.len();
+        let header = &mut message.msg_hdr;
+        if !name.is_empty() {
+            header.msg_name = name.as_ptr().cast_mut().cast();
+            header.msg_namelen = name.len() as libc::socklen_t;
+        }
+        header.msg_iov = piece;
+        header.msg_iovlen = 1;
+        if !control.is_empty() {
+            header.msg_control = control.as_ptr().cast_mut().cast();
+            header.msg_controllen = control.len() as _;
+        }
+        count += 1;
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the first `count` messages point to pieces, and both to slices that outlive the call,
+    // which only reads them.
+    let sent =
+        unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags as _) };
+    self::count(sent as isize)
+}
+
+/// Memory for messages that are received by one call.
+#[derive(Debug)]
+pub struct Batch {
+    payload_bytes: usize,
+    control_bytes: usize,
+    names: Vec<[u8; NAME_BYTES_MAX]>,
+    payloads: Vec<u8>,
+    controls: Vec<u8>,
+    /// Lengths of name, payload and control messages of those that were received last.
+    lengths: Vec<[usize; 3]>,
+}
+
+/// A message of a [`Batch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'b> {
+    /// `struct sockaddr` of its sender.
+    pub name: &'b [u8],
+    /// Its bytes; what there was no room for is cut off.
+    pub payload: &'b [u8],
+    /// Its control messages.
+    pub control: &'b [u8],
+}
+
+impl Batch {
+    /// Memory for [`DATAGRAMS_MAX`] messages of at most these lengths, in bytes (each at least 1).
+    #[must_use]
+    pub fn new(payload_bytes: usize, control_bytes: usize) -> Self {
+        let (payload_bytes, control_bytes) = (payload_bytes.max(1), control_bytes.max(1));
+        Self {
+            payload_bytes,
+            control_bytes,
+            names: vec![[0; NAME_BYTES_MAX]; DATAGRAMS_MAX],
+            // Zeroed memory of the system: only what messages need becomes present.
+            payloads: vec![0; DATAGRAMS_MAX * payload_bytes],
+            controls: vec![0; DATAGRAMS_MAX * control_bytes],
+            lengths: Vec::with_capacity(DATAGRAMS_MAX),
+        }
+    }
+
+    /// Receives the messages that wait, in place of those before; never waits. Returns their
+    /// number, at most [`DATAGRAMS_MAX`].
+    ///
+    /// # Errors
+    /// The kernel's, `EAGAIN` where none is there.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
+        self.lengths.clear();
+        // SAFETY: plain numbers and pointers, for which zeros are values.
+        let mut pieces: [libc::iovec; DATAGRAMS_MAX] = unsafe { zeroed() };
+        // SAFETY: as above.
+        let mut messages: [libc::mmsghdr; DATAGRAMS_MAX] = unsafe { zeroed() };
+        let payloads = self.payloads.chunks_exact_mut(self.payload_bytes);
+        let controls = self.controls.chunks_exact_mut(self.control_bytes);
+        let rooms = self.names.iter_mut().zip(payloads.zip(controls));
+        let slots = pieces.iter_mut().zip(&mut messages);
+        for ((piece, message), (name, (payload, control))) in slots.zip(rooms) {
+            piece.iov_base = payload.as_mut_ptr().cast();
+            piece.iov_len = payload.len();
+            let header = &mut message.msg_hdr;
+            header.msg_name = name.as_mut_ptr().cast();
+            header.msg_namelen = name.len() as libc::socklen_t;
+            header.msg_iov = piece;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = control.len() as _;
+        }
+        // SAFETY: each message points to memory of its own in this value, with its length; the
+        // kernel writes no more than that.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                DATAGRAMS_MAX as _,
+                libc::MSG_DONTWAIT as _,
+                ptr::null_mut(),
+            )
+        };
+        let received = count(received as isize)?.min(DATAGRAMS_MAX);
+        let taken = messages[..received].iter().map(|message| {
+            let header = message.msg_hdr;
+            [
+                header.msg_namelen.to_usize().min(NAME_BYTES_MAX),
+                message.msg_len.to_usize().min(self.payload_bytes),
+                control_length(&header).min(self.control_bytes),
+            ]
+        });
+        self.lengths.extend(taken);
+        Ok(received)
+    }
+
+    /// The messages that were received last, in their order.
+    pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
+        let payloads = self.payloads.chunks_exact(self.payload_bytes);
+        let controls = self.controls.chunks_exact(self.control_bytes);
+        let rooms = self.names.iter().zip(payloads.zip(controls));
+        let lengths = self.lengths.iter();
+        lengths.zip(rooms).map(|(lengths, (name, rooms))| Message {
+            name: &name[..lengths[0]],
+            payload: &rooms.0[..lengths[1]],
+            control: &rooms.1[..lengths[2]],
+        })
+    }
 }
 
 /// The most datagrams of one call.
@@ -255,6 +398,13 @@ const NAME_BYTES_MAX: usize = 128;
 /// `struct sockaddr_in6`.
 const INTERNET_NAME_BYTES: usize = size_of::<libc::sockaddr_in6>();
 const _: () = assert!(INTERNET_NAME_BYTES == 28 && size_of::<libc::sockaddr_in>() == 16);
+
+/// Bytes of control messages that a call has left.
+// musl has an `u32` there.
+#[allow(clippy::unnecessary_cast)]
+fn control_length(header: &libc::msghdr) -> usize {
+    header.msg_controllen as usize
+}
 
 #[cfg(test)]
 mod tests {
