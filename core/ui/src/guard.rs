@@ -45,7 +45,7 @@ pub(crate) fn judge<'a>(token: &Token, ask: &Ask<'a>) -> Verdict<'a> {
         let reason = "this page is read-only: GET and HEAD alone are answered";
         return Verdict::Refuse(StatusCode::METHOD_NOT_ALLOWED, reason);
     }
-    // Before the token: a rebound page may know the address, and differs by its host alone.
+    // Before the token: a page under a name that was rebound is refused whatever it knows.
     let Some(host) = ask.host.filter(|host| is_loopback(host)) else {
         let reason = "the host is neither localhost nor an address of the loopback";
         return Verdict::Refuse(StatusCode::FORBIDDEN, reason);

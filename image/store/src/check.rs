@@ -228,8 +228,6 @@ impl Store {
             if indexes.contains_key(pack) {
                 continue;
             }
-            // A writer that took the index of another domain for its own would find none of its
-            // chunks.
             let index = PackIndex::read(&*self.backend, &pack.pack());
             let read = index.and_then(|index| {
                 let read_bytes = match read_data {

@@ -542,8 +542,8 @@ impl<'a> Cutter<'a> {
         if self.at >= self.source.size_bytes() || !is_zero(&self.buffer[..self.filled]) {
             return None;
         }
-        // Only at a batch that begins with zeros: else the hole's start would become a boundary
-        // that a copy without holes has not.
+        // What waits is zeros, too: else the hole's start would become a boundary that a copy
+        // without holes has not.
         let extent = self.source.extent(self.at);
         if !extent.zero {
             return None;

@@ -176,8 +176,7 @@ impl Core {
         };
         let connection = match (qp.state, qp.connection) {
             (IBV_QPS_ERR, _) => {
-                // Work that is posted to a pair in error is flushed, not refused
-                // (ibv_post_send(3)).
+                // Work that is posted to a pair in error is flushed, not refused, as verbs have it.
                 qp.unread += 1;
                 let (cq, wc) = (qp.send_cq, flushed(op.wr_id, opcode, qp.number));
                 self.emit(cq, wc, false, Some(handle));

@@ -380,7 +380,7 @@ pub(crate) unsafe extern "C" fn modify(
 fn reset(core: &mut Core, handle: u32) {
     core.detach(handle);
     if let Some(qp) = core.qps.get(handle) {
-        // ibv_modify_qp(3): a reset forgets all work without a completion.
+        // A reset forgets all work without a completion, as verbs have it.
         qp.sends.clear();
         qp.early.clear();
         (qp.unread, qp.receives, qp.is_blamed, qp.data) = (0, 0, false, None);

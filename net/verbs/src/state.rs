@@ -272,7 +272,7 @@ impl Core {
             && let Some(op) = qp.sends.front()
             && op.parts == 0
         {
-            // A failure is always reported, asked for or not (ibv_post_send(3)).
+            // A failure is always reported, asked for or not, as verbs have it.
             let (signals, cq, number) =
                 (op.is_signaled || op.failed.is_some(), qp.send_cq, qp.number);
             let wc = ibv_wc {

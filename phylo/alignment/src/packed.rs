@@ -155,8 +155,8 @@ fn xz(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
     loop {
         let (read, written) = (stream.total_in(), stream.total_out());
         let rest = &bytes[read.to_usize()..];
-        // All input is there, and only `Finish` has the decoder of several streams report the end of
-        // the last one.
+        // All input is there, and only `Finish` has the decoder of several streams report the end
+        // of the last one.
         let status = stream.process(rest, &mut out.block, Action::Finish);
         let status = status.map_err(|error| {
             let what = match error {

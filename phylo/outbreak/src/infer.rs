@@ -84,11 +84,8 @@ pub fn infer(
         reference,
         ..
     } = genomes;
-    // Frequencies stay the reference's: near-identical genomes say nothing more about them.
     let shares = reference.shares();
     let mut rates = options.model.start(shares);
-    // Placement with equal rates would order equal places badly, since transitions are most of an
-    // outbreak's substitutions.
     let fits_rates = matches!(options.model, ModelChoice::Gtr);
     if fits_rates {
         let counts = distinct_substitutions(&lists, |site| reference.base(site));
@@ -109,14 +106,12 @@ pub fn infer(
         stop,
     };
     work.place_all(groups.collect())?;
-    // Lists of a long placement are a little behind; moves compare gains of hundredths.
     work.settle(SETTLE_BETWEEN);
     let (mut moves, mut rounds) = (0, 0);
     // The number of nodes is fixed from here on: a move uses its own inner node again.
     let mut dirty = vec![true; work.tree.nodes.len()];
     while rounds < options.rounds && !work.is_stopped() {
         rounds += 1;
-        // Each round looks only where the last one changed something.
         let made = work.move_subtrees(rounds, &mut dirty)?;
         moves += made;
         if made == 0 {
@@ -124,7 +119,6 @@ pub fn infer(
         }
         work.settle(SETTLE_BETWEEN);
     }
-    // Also after a stop: the likelihood that is reported must be that of the tree that is returned.
     let lnl = work.settle(SETTLE_ROUNDS);
     let was_stopped = work.is_stopped();
     Ok(Outbreak {
@@ -326,8 +320,8 @@ impl Work<'_> {
             }
             self.say(Stage::Fitting, round, rounds);
             if let Some(shares) = self.shares {
-                // A step of expectation and maximisation, without time spent in a base: near-
-                // identical genomes keep the reference's composition.
+                // A step of expectation and maximisation, without the time spent in each base:
+                // genomes that are nearly equal keep the reference's composition.
                 let rates = Rates::of_counts(&self.substitutions(), shares);
                 // Lists depend on the rates: none of the old ones may be compared with new ones.
                 let old = std::mem::replace(&mut self.space.rates, rates);

@@ -63,12 +63,12 @@ pub(crate) fn find(tree: &Tree, space: &Space, query: &Genome) -> Found {
     }
     let mut walk = Walk::new(tree, space, query, space.one(), PLACEMENT);
     walk.steps.push(Step {
-        // The first branch is scored whatever it gives: `last` below any score is no failure.
         edge: tree.top(),
         is_up: false,
         is_same: false,
         behind: None,
         fails: 0,
+        // Below any score, so that the first branch is no failure whatever it gives.
         last: f64::NEG_INFINITY,
     });
     // Depth first, by a stack of its own: a polytomy is a chain of thousands of nodes.

@@ -28,7 +28,6 @@ pub(crate) fn climb<E>(
     let n = point.len();
     let mut x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
     let mut value = f(&x)?;
-    // Curvature from an earlier climb of the same parameters saves two values a coordinate.
     let mut slope = vec![0.0; n];
     if bend.inverse.len() == n * n {
         slopes(point, &x, value, &mut slope, &mut f)?;
@@ -55,8 +54,6 @@ pub(crate) fn climb<E>(
             let at = |k: usize| (x[k] + part * step[k]).clamp(point[k].range[0], point[k].range[1]);
             let next: Vec<f64> = (0..n).map(at).collect();
             let there = f(&next)?;
-            // Armijo's rule (Nocedal and Wright, section 3.1): a gain in proportion to the slope,
-            // or steps could shrink for ever.
             if there > value + 1e-4 * part * gain {
                 taken = Some((next, there));
                 break;
@@ -65,7 +62,6 @@ pub(crate) fn climb<E>(
             let lost = value + part * gain - there;
             part *= (0.5 * part * gain / lost).clamp(0.1, 0.5);
         }
-        // No step of any length gains: differences have reached the rounding of the likelihood.
         let Some((next, there)) = taken else { break };
         let before = slope.clone();
         slopes(point, &next, there, &mut slope, &mut f)?;

@@ -94,7 +94,7 @@ impl<R: Runner> Likelihood<R> {
             best = short;
         }
         best.restore(self);
-        // Only the best start is fitted to the end: the others were a tenth of the work.
+        // Only the best start is fitted to the end, as the last digits cost most.
         self.optimise_by_turns(epsilon, First::Lengths)
     }
 

@@ -92,7 +92,7 @@ impl Outbox {
                 return;
             };
             let rest = sent * self.slot_bytes..self.ends.len() * self.slot_bytes;
-            // Order is kept: WireGuard's window takes late packets, but only 2,000 or so of them.
+            // Order is kept: the peer's window takes late packets, but a bounded number of them.
             self.staged.copy_within(rest, 0);
             self.ends.drain(..sent);
         }
