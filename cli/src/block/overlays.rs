@@ -1,5 +1,5 @@
-//! `sidecore block clone`: of an overlay, or a first one of an image; `block rebase`,
-//! `block snapshot` and `block resize`.
+//! `sidecore block clone` (of an overlay, or a first one of an image), `rebase`, `snapshot`,
+//! `resize` and `commit`.
 
 use super::common::{AccessArgs, MemoryArgs, OpenArgs, TimeArgs, target, written};
 use crate::output::Timed;

@@ -142,7 +142,7 @@ impl<'m> Directory<'m> {
         let before = self.0.load_u64(start);
         let words: [u64; 7] = std::array::from_fn(|word| self.0.load_u64(start + 8 + word * 8));
         // It is being written for another address: the one that had it is gone.
-        if before % 2 != 0 || self.0.load_u64(start) != before {
+        if !before.is_multiple_of(2) || self.0.load_u64(start) != before {
             return None;
         }
         let [at_high, at_low, from_high, from_low, to_high, to_low, ports] = words;

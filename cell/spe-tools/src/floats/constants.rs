@@ -1,7 +1,7 @@
 //! Constants of single precision in a source, cut as the SPU's compilers cut them.
 //!
-//! Must stay true: a constant beyond this machine's floats is refused with its line; one whose place
-//! the compiler names otherwise stays, with a warning.
+//! Must stay true: a constant beyond this machine's floats is refused with its line; one whose
+//! place the compiler names otherwise stays, with a warning.
 
 use crate::Error;
 use crate::implicit::flat;

@@ -126,7 +126,8 @@ impl Wireguard {
         let outbox = Outbox::open(options)?;
         let private_key = StaticSecret::from(*options.private_key);
         let public_key = PublicKey::from(&private_key);
-        let limiter = Arc::new(RateLimiter::new(&public_key, HANDSHAKES_A_SECOND));
+        // An initiation is counted here, to find its peer, and once more as it is opened.
+        let limiter = Arc::new(RateLimiter::new(&public_key, 2 * HANDSHAKES_A_SECOND));
         let peers = (0..).zip(&options.peers).map(|(index, peer)| Peer {
             tunnel: Tunn::new(
                 private_key.clone(),
