@@ -72,14 +72,6 @@ pub(crate) fn compile(
     tool::become_tool(&tool::compiler(plus), &all)
 }
 
-/// True for assembly that this driver made: Makefiles assemble in a step of its own, to look at the
-/// instructions' timing. Registers of this machine have names that an SPU's have not.
-pub(crate) fn is_ours(source: &str) -> bool {
-    let text = std::fs::read(source).unwrap_or_default();
-    text.windows(4)
-        .any(|word| word == b"%rsp" || word == b"%esp")
-}
-
 /// `spu-ld`: partial links as they are; whole ones as the compiler's driver links.
 pub(crate) fn link(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> {
     if let Some(ended) = native::link_objects(arguments)? {

@@ -390,6 +390,7 @@ mod tests {
         let before = ["dir", "image"];
         let after = [
             "cache",
+            "domain",
             "identity",
             "overlay",
             "passphrase_file",

@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Make a file of keys for an encrypted store, or add a key to one.
     Domain(DomainArgs),
-    /// Store an image under a name; only what the store has not yet is written.
+    /// Store an image under a name; only what is new to it is written.
     Add(Box<AddArgs>),
     /// List the versions in a store.
     List(ListArgs),
@@ -36,7 +36,7 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Check that all versions are whole.
     Check(CheckArgs),
-    /// Copy versions to another store; only what it has not yet is written.
+    /// Copy versions to another store; only what is new to it is written.
     Copy(CopyArgs),
     /// Describe a store: versions, sizes, what sharing saves.
     Stat(StatArgs),

@@ -261,6 +261,51 @@ fn equal_seeds_give_equal_runs() {
     assert_ne!(run(7), run(8));
 }
 
+/// Seconds of `tasks` tasks, their events reported at once and through shards, for each seed.
+fn prompt_and_late(
+    make: &dyn Fn() -> Box<dyn Policy>,
+    tasks: u32,
+    offloads: u32,
+    seeds: std::ops::Range<u64>,
+) -> [Vec<f64>; 2] {
+    let machine = Machine::cell().unwrap();
+    let run = |policy: &mut dyn Policy, seed| {
+        let options = Options { seed, offloads };
+        simulate(&machine, tasks, policy, options).seconds
+    };
+    let prompt = seeds.clone().map(|seed| run(&mut *make(), seed));
+    let prompt = prompt.collect();
+    let late = seeds.map(|seed| {
+        let mut sharded = Sharded::new(make(), 8);
+        let seconds = run(&mut sharded, seed);
+        let arrivals = u64::from(tasks * offloads);
+        // One task's loops are all alike.
+        assert!(tasks > 1 || sharded.asked() < arrivals / 2);
+        seconds
+    });
+    [prompt, late.collect()]
+}
+
+/// A pool reports loops to its policy a little later, core by core. That makes makespans longer by
+/// one part in a hundred at most. Policies that measure depend on single random times, so theirs
+/// are means of many seeds.
+#[test]
+fn events_that_are_reported_later_make_the_same_makespans() {
+    let mean = |seconds: &[f64]| seconds.iter().sum::<f64>() / seconds.len() as f64;
+    for tasks in [1, 2, 3, 4, 8] {
+        let bare = || -> Box<dyn Policy> { Box::new(Mgps::default()) };
+        let [prompt, late] = prompt_and_late(&bare, tasks, 4096, 1..2);
+        let change = late[0] / prompt[0] - 1.0;
+        assert!(change.abs() <= 0.01, "mgps, {tasks} tasks: {change}");
+        for name in ["hybrid(4)", "mgps", "equi"] {
+            let named = || by_name(name).unwrap();
+            let [prompt, late] = prompt_and_late(&named, tasks, 2048, 1..65);
+            let change = mean(&late) / mean(&prompt) - 1.0;
+            assert!(change <= 0.01, "{name}, {tasks} tasks: {change}");
+        }
+    }
+}
+
 #[test]
 fn a_slow_engine_is_not_used() {
     let text = CELL.replace("host_version_us = 132.7", "host_version_us = 20.0");

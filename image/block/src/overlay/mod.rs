@@ -95,9 +95,9 @@ pub enum OverlayError {
     },
     /// A size that an overlay cannot have.
     #[error(
-        "a device of {wanted} bytes is asked for, and it has {size_bytes}; a size is given when an \
-         overlay is made, as large as what it stands on or larger: `sidecore block resize` makes \
-         one larger later"
+        "a device of {wanted} bytes is asked for, and it has {size_bytes}; --size is for a new \
+         overlay, as large as what it stands on or larger: `sidecore block resize` makes one larger \
+         later"
     )]
     Size {
         /// The size asked for.

@@ -6,7 +6,7 @@
 //! all layers: mounts below that folder, which layers are, would not be there.
 //! Must stay true: labels are checked before anything is made by them; a mapped mount is read-only,
 //! so that a removal that meets one removes nothing of a layer.
-//! Source: containerd, `core/snapshots/snapshotter.go` (labels) and `pkg/userns`; mount_setattr(2).
+//! Source: containerd, packages `snapshots` (labels) and `userns`; mount_setattr(2).
 
 use super::grpc::{Code, Refusal};
 use super::mounts::{Mounts, Table};
