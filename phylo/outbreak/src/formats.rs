@@ -68,7 +68,9 @@ pub(crate) fn maple(
         has_line = lines.read(&mut line)?;
     }
     let list = list(&mut runs, &mut builder, &reference);
-    lists.push(list.map_err(|what| lines.wrong(MAPLE, what))?);
+    let list = list.map_err(|what| lines.wrong(MAPLE, what))?;
+    budget.take(list.bytes() + names.last().map_or(0, String::len))?;
+    lists.push(list);
     Ok(Genomes {
         names,
         lists,

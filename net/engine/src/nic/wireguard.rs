@@ -473,7 +473,8 @@ impl Nic for Wireguard {
 
     fn arm(&mut self) -> Result<bool, NicError> {
         let is_empty = self.peers.iter().all(|peer| peer.waiting.is_empty());
-        Ok(is_empty && self.answers.is_empty())
+        // Nothing reports when a full socket takes datagrams again: the engine goes round.
+        Ok(is_empty && self.answers.is_empty() && self.outbox.is_empty())
     }
 
     fn report(&self) -> Option<NicReport> {

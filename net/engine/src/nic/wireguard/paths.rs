@@ -76,6 +76,11 @@ impl Outbox {
         self.ends.push((to, datagram.len()));
     }
 
+    /// True if the kernel has taken all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     /// Sends staged datagrams, as far as the kernel takes them.
     pub(super) fn send(&mut self) {
         while !self.ends.is_empty() {
