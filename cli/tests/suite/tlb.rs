@@ -129,9 +129,9 @@ fn what_cannot_run_is_refused_in_one_line() {
         assert!(errors.contains(words), "{arguments:?}: {errors}");
         assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
     }
-    // Too little memory: 64 MiB of addresses.
+    // Too little memory: 128 MiB of addresses, with the program's own.
     let program = env!("CARGO_BIN_EXE_sidecore");
-    let limited = format!("ulimit -v 65536; exec '{program}' tlb --quick");
+    let limited = format!("ulimit -v 131072; exec '{program}' tlb --quick");
     let output = Command::new("sh").args(["-c", &limited]).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");

@@ -96,8 +96,8 @@ pub enum OverlayError {
     /// A size that an overlay cannot have.
     #[error(
         "a device of {wanted} bytes is asked for, and it has {size_bytes}; --size is for a new \
-         overlay, as large as what it stands on or larger: `sidecore block resize` makes one larger \
-         later"
+         overlay, as large as what it stands on or larger: `sidecore block resize`, or `sidecore \
+         block clone --size` for a new one, makes one larger later"
     )]
     Size {
         /// The size asked for.
