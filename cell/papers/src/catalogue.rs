@@ -13,7 +13,7 @@
 //!     // The command that makes it, and its duration.
 //!     println!("{}: {:?}, {} s", part.id, part.words(true), part.expected_s(true));
 //! }
-//! assert!(!catalogue.headlines.is_empty());
+//! assert!(!catalogue.parts.is_empty());
 //! # Ok::<(), sidecore_papers::PapersError>(())
 //! ```
 

@@ -10,7 +10,6 @@ mod overlays;
 mod pack;
 mod serve;
 mod store;
-mod umount;
 mod unpack;
 
 pub(crate) use common::make_absolute;
@@ -67,9 +66,9 @@ pub(crate) enum Command {
     /// Put the contents of an image and its overlays into one overlay, of it or of another image.
     Rebase(overlays::RebaseArgs),
     /// Put a new overlay above that of a running server, which keeps the old one as it is now.
-    Snapshot(clone::SnapshotArgs),
+    Snapshot(overlays::SnapshotArgs),
     /// Make the device of an overlay larger, also while it is served.
-    Resize(clone::ResizeArgs),
+    Resize(overlays::ResizeArgs),
     /// List where two images or overlays differ.
     Diff(info::DiffArgs),
     /// Write an image's contents, with an overlay's, as a plain file or as qcow2.

@@ -148,7 +148,7 @@ impl ExportArgs {
         );
         let began = Instant::now();
         let (device, source) = self.open.source(self.overlay.as_deref())?;
-        if device.index().lock().is_some() {
+        if device.index().lock().is_some() || self.open.domain().is_some() {
             let path = self.output.display().to_string();
             let place = if to_stdout { "standard output" } else { &path };
             tracing::warn!("the image is encrypted; {place} is in the clear");

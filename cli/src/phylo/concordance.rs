@@ -1,6 +1,6 @@
-//! `sidecore phylo concordance`, and `species`: gene trees against one tree.
+//! `sidecore phylo concordance`.
 
-use super::common::{self, reader};
+use super::common;
 use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -10,7 +10,6 @@ use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::likelihood::{Likelihood, Options};
 use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::species::{score_tree, species_tree};
 use sidecore_phylo::tree::Tree;
 use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
@@ -102,42 +101,3 @@ impl Args {
 
 /// Gain in log-likelihood below which the fit ends.
 const EPSILON: f64 = 0.01;
-
-#[derive(clap::Args)]
-pub(crate) struct SpeciesArgs {
-    /// Gene trees, in Newick or NEXUS
-    #[arg(value_name = "TREES")]
-    genes: PathBuf,
-    /// Remove branches of gene trees whose label is a number below this, such as 10 of bootstraps
-    #[arg(long, value_name = "SUPPORT")]
-    contract: Option<f64>,
-    /// Score this tree, in place of searching one
-    #[arg(long, value_name = "FILE")]
-    score: Option<PathBuf>,
-    /// Write the tree to this file, not to standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Number of engines; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
-}
-
-impl SpeciesArgs {
-    pub(crate) fn run(self) -> Result<Outcome> {
-        let pool = common::pool(self.engines)?;
-        let genes = |labels| reader().gene_trees(&self.genes, labels, self.contract);
-        let found = match &self.score {
-            Some(path) => {
-                let file = reader().trees(path)?;
-                let tree = file.only()?;
-                score_tree(&genes(tree.tip_labels())?, tree, &pool)?
-            }
-            None => species_tree(&genes(Vec::new())?, &pool)?,
-        };
-        let text = found.tree.to_string();
-        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
-    }
-}

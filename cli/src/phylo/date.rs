@@ -2,7 +2,7 @@
 
 use super::common::{self, reader};
 use super::limits;
-use super::trees::outgroup;
+use super::root::outgroup;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::dating::{

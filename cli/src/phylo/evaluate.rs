@@ -27,16 +27,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-A model is written as RAxML-NG writes it: `GTR+G`, `HKY+F+I`, `LG+G4`; values in braces are fixed: \
-`GTR{1/2/1/1/2/1}+FU{0.3/0.2/0.2/0.3}+G4m{0.5}`. What has no fixed value is counted (+F), fitted \
-(--opt all) or stays at its start. Other data: `BIN`, `MULTI5_MK` (2 to 64 states), `GTGTR4` \
-(genotypes); `+ASC_LEWIS` for alignments of variable sites alone. A file of lines `MODEL, NAME = \
-1-500` makes partitions; `+B` fits a partition's scaler, `DNA` is GTR+F+G. `UNREST` (12 rates of \
-DNA) and `NONREV{FILE}` (a full matrix of 4 or 20 states) are nonreversible: they need rooted \
-trees. `HKY+P` is a model of populations (PoMo), for a counts file. `GTR+G+T` mixes the trees of \
-the file (MAST), with weights that are fitted or in braces. Exit status: 0 done, 2 something \
-cannot be read or does not go together.")]
 pub(crate) struct Args {
     /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
     /// `-` is standard input, a folder has an alignment for each locus

@@ -13,10 +13,10 @@ mod genes;
 mod limits;
 mod models;
 mod outbreak;
-mod place;
 mod root;
 mod search;
 mod simulate;
+mod species;
 mod support;
 mod trees;
 
@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// A tree for each locus, with supports; resumable.
     Genes(genes::Args),
     /// One tree of many gene trees, by their quartets.
-    Species(concordance::SpeciesArgs),
+    Species(species::Args),
     /// Shares of gene trees and sites that agree with a tree's branches.
     Concordance(concordance::Args),
     /// Write how well replicates support a tree's branches on that tree.
@@ -83,7 +83,7 @@ pub(crate) enum Command {
     /// One tree of many: strict, majority rule, extended majority rule.
     Consensus(trees::ConsensusArgs),
     /// Root trees by an outgroup, at the midpoint, or by minimal ancestor deviation.
-    Root(trees::RootArgs),
+    Root(root::Args),
     /// Dates of a tree's nodes, by a clock fitted to its lengths.
     Date(date::Args),
     /// Draw a tree as SVG.

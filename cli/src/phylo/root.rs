@@ -18,13 +18,6 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "\
-Labels of inner nodes that are numbers are supports: they stay with their branches. deviation: the \
-root's ancestor deviation, 0 for a clock (MAD); ambiguity: that of the best branch as a share of \
-the second best, 1 where any of the two may have the root. --model tries each branch as the root, \
-with lengths fitted, and tests all of them: p-AU below 0.05 excludes a root, bp-RELL is the share \
-of replicates that choose it, c-ELW its weight. --rootstrap counts the roots of rooted replicates \
-on the tree's branches. Exit status: 0 done, 2 a tree cannot be read or not be rooted so.",
     group = clap::ArgGroup::new("method")
         .required(true)
         .args(["outgroup", "midpoint", "mad", "model", "rootstrap"])

@@ -263,6 +263,10 @@ struct Options {
         default_value = "fbp"
     )]
     support: Vec<Support>,
+    /// With --support ufboot: each replicate refines its tree by NNI moves under its own draws of
+    /// sites, which keeps supports from being too high where the model fits badly
+    #[arg(long)]
+    bnni: bool,
     /// Write the best tree without its inner branches of no length, too, to
     /// PREFIX.bestTreeCollapsed: near-identical sequences have many such
     #[arg(long)]
@@ -305,6 +309,7 @@ impl Options {
 
     /// Reads the run's files.
     fn read(&self) -> Result<RunSetup> {
+        common::check_bnni(self.bnni, &self.support)?;
         let site_frequencies = self.pmsf.text(&self.msa, &self.model, None)?;
         let choices = Choices {
             msa: &self.msa,

@@ -11,15 +11,6 @@ use sidecore_terminal::values::named;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The tree that shares the most quartets with the gene trees, which is consistent under the \
-multispecies coalescent (ASTRAL's criterion). With up to 11 taxa it is the best of all trees; \
-with more, of the trees whose branches occur in the gene trees, and of their neighbours. Labels \
-of inner nodes are local posterior probabilities, lengths are coalescent units (Sayyari and \
-Mirarab 2016). Gene trees may lack taxa; their roots are not looked at. --weights counts quartets \
-by what the gene trees say about them (Zhang and Mirarab 2022): weight is that of all quartets, \
-weight_shared that of the shared ones; values of branches are weighted by supports. Exit status: 0 \
-done, 2 a tree cannot be read or the tips do not go together.")]
 pub(crate) struct Args {
     /// Gene trees, in Newick or NEXUS
     #[arg(value_name = "TREES")]

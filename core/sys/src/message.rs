@@ -391,8 +391,6 @@ fn count(result: isize) -> Result<usize, Errno> {
     })
 }
 
-/// Messages of one call at most.
-pub const BATCH_MAX: usize = 32;
 /// `struct sockaddr_storage`.
 const NAME_BYTES_MAX: usize = 128;
 /// `struct sockaddr_in6`.
@@ -441,6 +439,37 @@ mod tests {
         assert_eq!(nothing, Err(Errno::AGAIN));
         let wrong = send(one.as_fd(), &[], b"x", &[0; 16], 0);
         assert_eq!(wrong, Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn many_messages_go_and_come_by_one_call_each() {
+        let [one, other] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        other.connect(one.local_addr().unwrap()).unwrap();
+        one.connect(other.local_addr().unwrap()).unwrap();
+        let texts: Vec<Vec<u8>> = (0..DATAGRAMS_MAX + 3).map(|it| vec![b'x'; it]).collect();
+        let payloads: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+        let mut batch = Batch::new(20, 64);
+        assert_eq!(batch.receive(other.as_fd()), Err(Errno::AGAIN));
+        assert_eq!(batch.messages().count(), 0);
+        assert_eq!(
+            send_all(one.as_fd(), &[], &payloads, &[]),
+            Ok(DATAGRAMS_MAX)
+        );
+        let rest = &payloads[DATAGRAMS_MAX..];
+        assert_eq!(send_all(one.as_fd(), &[], rest, &[]), Ok(3));
+        let mut lengths = Vec::new();
+        while batch.receive(other.as_fd()).is_ok() {
+            for message in batch.messages() {
+                assert_eq!((message.name.len(), message.control.len()), (16, 0));
+                lengths.push(message.payload.len());
+            }
+        }
+        // What there is no room for is cut off.
+        let expected: Vec<usize> = (0..DATAGRAMS_MAX + 3).map(|it| it.min(20)).collect();
+        assert_eq!(lengths, expected);
+        let wrong = send_all(one.as_fd(), &[], &payloads, &[0; 16]);
+        assert_eq!(wrong, Err(Errno::INVAL));
+        assert_eq!(send_all(one.as_fd(), &[], &[], &[]), Ok(0));
     }
 
     #[test]

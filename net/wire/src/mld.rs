@@ -12,7 +12,7 @@
 //! let source = Ip::from(IpAddr::from("fe80::1".parse::<Ipv6Addr>()?));
 //! let report = mld::report(&source, &group, mld::Record::Joined);
 //! // Behind the hop-by-hop header that makes routers look; the group is the last of it.
-//! assert_eq!(report[8], mld::REPORT);
+//! assert_eq!(report[8], 143, "a report of version 2");
 //! assert!(report.ends_with(&group.0));
 //! # Ok::<(), std::net::AddrParseError>(())
 //! ```

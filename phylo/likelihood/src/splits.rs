@@ -109,6 +109,9 @@ pub enum SetError {
         /// The limit.
         most: usize,
     },
+    /// The caller stopped it.
+    #[error("stopped")]
+    Stopped,
 }
 
 /// The taxa of a set of trees: a number for each label.

@@ -98,40 +98,6 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
     })
 }
 
-/// Errors that keep the trees of a set from being compared.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SetError {
-    /// Too few trees for a pair.
-    #[error("{trees} trees: two at least are compared with one another")]
-    Few {
-        /// The number.
-        trees: usize,
-    },
-    /// A tree of other taxa than the first's, or of too few.
-    #[error("tree {number}: {source}")]
-    Tree {
-        /// Its number, from 1.
-        number: usize,
-        /// The reason.
-        source: CompareError,
-    },
-    /// The splits and distances need more memory than is allowed.
-    #[error(
-        "the branches of {number} trees and the distances of all take more than {mib} MiB of \
-         memory, which is what is allowed: give --memory to allow more"
-    )]
-    Memory {
-        /// Trees up to the one that is too many.
-        number: usize,
-        /// The limit.
-        mib: u64,
-    },
-    /// The caller stopped it.
-    #[error("stopped")]
-    Stopped,
-}
-
 /// Robinson-Foulds distances of all pairs of a set of trees.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct TreeSet {

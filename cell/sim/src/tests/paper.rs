@@ -10,7 +10,7 @@ use crate::fit::{self, CONTENTION};
 use crate::property::Property;
 use crate::{Machine, Options, paper, simulate, tables, uio};
 use proptest::prelude::*;
-use sidecore_sched::by_name;
+use sidecore_sched::{Mgps, Policy, Sharded, by_name};
 use std::path::Path;
 
 fn seed() -> u64 {

@@ -228,6 +228,52 @@ int main(void)
     assert!(status.expect("the program starts").success());
 }
 
+/// Assembly of the SPU itself, as Makefiles assemble, link and embed it.
+#[test]
+fn assembly_becomes_programs_of_the_spu_itself() {
+    let Some(folder) = folder() else { return };
+    let folder = folder.path();
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).expect("files are written");
+    };
+    write("number.h", "#define NUMBER 3\n");
+    write(
+        "main.S",
+        "#include \"number.h\"\n#ifndef OTHER\n#error no OTHER\n#endif\n\
+         .global main\nmain: il $3, NUMBER + OTHER\n\tbr part\n",
+    );
+    write("part.s", ".global part\npart: ai $3, $3, first\n\tbi $lr\n");
+    driven(folder, "spu-gcc", "-O2 -MMD -DOTHER=4 -c main.S -o main.o");
+    let dependencies = std::fs::read_to_string(folder.join("main.d")).expect("-MMD writes");
+    assert!(dependencies.starts_with("main.o: main.S"), "{dependencies}");
+    driven(folder, "spu-as", "--defsym first=1 -o part.o part.s");
+    driven(folder, "spu-ar", "-qcs libpart.a part.o");
+    driven(folder, "spu-gcc", "-o image main.o -L. -lpart -lm");
+    driven(folder, "spu-elf-ld", "-o linked main.o libpart.a");
+    let head = |name: &str| std::fs::read(folder.join(name)).expect("is read")[16..20].to_vec();
+    assert_eq!(head("main.o"), [0, 1, 0, 23]);
+    assert_eq!(head("image"), [0, 2, 0, 23]);
+    assert_eq!(head("linked"), [0, 2, 0, 23]);
+    driven(folder, "ppu-embedspu", "-m64 image image embedded.o");
+    let listed = driver(folder, "spu-objdump", "-d image");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("<part>:"), "{listed}");
+    // Errors name the source's line, also behind the preprocessor.
+    write("wrong.S", "#define A 1\nnop\n il $3, A, 2\n");
+    write("lost.s", ".global main\nmain: brsl $lr, nowhere\n");
+    for (arguments, wanted) in [
+        ("-c wrong.S", "wrong.S:3: il takes 2 operands, not 3"),
+        ("-o lost lost.s", "lost.s: nowhere is not defined"),
+        ("-o lost part.s", "nor main is defined"),
+        ("-o lost main.o -lnone", "cannot find -lnone"),
+    ] {
+        let output = driver(folder, "spu-gcc", arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments}: {errors}");
+        assert!(errors.contains(wanted), "{arguments}: {errors}");
+    }
+}
+
 /// A recipe that names gcc gets the host's driver, which finds the machine's own behind it.
 #[test]
 fn native_names_are_the_hosts_drivers() {

@@ -106,6 +106,22 @@ const REFUSALS: &[(&str, &str, &str)] = &[
         "made.img --nbd unix:x.sock --metrics tcp:example.org:1",
         "tcp:ADDRESS:PORT",
     ),
+    (
+        "block serve",
+        "made.img --nbd unix:x.sock --sector-size 1KiB",
+        "512 or 4KiB",
+    ),
+    ("block memory", "made.img", "--socket"),
+    (
+        "block memory",
+        "made.img --socket x.sock --around 5KiB",
+        "power of two",
+    ),
+    (
+        "block memory",
+        "made.img --socket x.sock --prefetch-trace bad.nwk",
+        "no trace",
+    ),
     ("block info", "store:nowhere#a", "holds no store"),
     ("store init", "x.store --chunk 5KiB", "power of two"),
     ("store init", "raw.bin", "raw.bin"),

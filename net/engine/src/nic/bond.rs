@@ -111,7 +111,7 @@ struct Announcements {
 
 impl<N: Nic> Bond<N> {
     /// A bond of `links`, with their names. With probes every link's NIC has to accept frames to
-    /// [`link_address`], as an interface in promiscuous mode does.
+    /// `link_address`, as an interface in promiscuous mode does.
     ///
     /// # Errors
     /// [`NicError::Options`] for fewer than two links or more than [`LINKS_MAX`];

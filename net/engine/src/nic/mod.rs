@@ -1,6 +1,6 @@
 //! A NIC as the stack sees it: frames received and sent, and hardware offloads.
 //!
-//! [`tap`] leads to the local kernel, [`packet`] and [`xdp`] to a network interface, [`wireguard`]
+//! [`tap`] leads to the local kernel, [`packet`] and [`xdp`] to a network interface, `wireguard`
 //! to the ends of tunnels, [`pair`] to another stack, [`spread`] to several; [`bond`] is several
 //! NICs as one, [`vlan`] a part of another; [`middleware`] adds impairments. Each must pass
 //! `tests/suite/nic.rs`.

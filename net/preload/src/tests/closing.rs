@@ -1,14 +1,17 @@
 //! Writing after the peer has closed, by TCP's rules.
 //!
-//! Descriptors of a forked child, and those that its parent keeps.
+//! Descriptors of a forked child, and those that its parent keeps; UDP sockets, which both may use.
 
 use super::supervisor::{Datagrams, Session, peer, supervisor};
 use super::{PATIENCE, error_of, read, send, write};
 use crate::marked::{call, credentials, kernels_option};
-use crate::real::{errno, flags_of, set_errno};
-use crate::table::{ENDED, GONE, Kind, PARDONED, SHUT_WRITE, kind};
+use crate::real::{count, errno, flags_of, set_errno};
+use crate::table::{DATAGRAMS, ENDED, GONE, Kind, PARDONED, SHUT_WRITE, kind, record};
 use crate::{attachment, table};
-use std::ffi::{c_int, c_void};
+use sidecore_net_rings::datagram::{FRAME_BYTES, Frame, OPEN, SENDS_V4, WRITES};
+use std::ffi::{c_int, c_uint, c_void};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};

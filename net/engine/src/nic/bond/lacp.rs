@@ -45,7 +45,7 @@ enum Mux {
 
 /// The decision of the selection logic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Selected {
+enum Selection {
     Unselected,
     Standby,
     Selected,
@@ -68,7 +68,7 @@ struct Port {
     receive: Receive,
     /// End of the receive machine's timer (`current_while_timer`).
     current_until_ns: u64,
-    selected: Selected,
+    selected: Selection,
     mux: Mux,
     /// End of `wait_while_timer`.
     wait_until_ns: u64,
@@ -102,7 +102,7 @@ impl Port {
             partner: NO_PARTNER,
             receive: Receive::Disabled,
             current_until_ns: 0,
-            selected: Selected::Unselected,
+            selected: Selection::Unselected,
             mux: Mux::Detached,
             wait_until_ns: 0,
             needs_transmit: false,
@@ -134,7 +134,7 @@ impl Port {
     /// The state DEFAULTED (`update_Default_Selected`, `recordDefault`).
     fn default_partner(&mut self) {
         if !self.partner.is_same_port(&NO_PARTNER) || self.partner.state.has(State::AGGREGATION) {
-            self.selected = Selected::Unselected;
+            self.selected = Selection::Unselected;
         }
         self.receive = Receive::Defaulted;
         self.partner = NO_PARTNER;
@@ -152,7 +152,7 @@ impl Port {
         let is_known = pdu.actor.is_same_port(&self.partner)
             && aggregation(pdu.actor.state) == aggregation(self.partner.state);
         if !is_known {
-            self.selected = Selected::Unselected;
+            self.selected = Selection::Unselected;
         }
         // `update_NTT`: what the partner knows of this port is old.
         let own = self.actor;
@@ -203,14 +203,14 @@ impl Port {
         // Four states, each of which is entered once at most before a timer decides.
         for _ in 0..4 {
             let next = match (self.mux, self.selected) {
-                (Mux::Detached, Selected::Selected | Selected::Standby) => Mux::Waiting,
-                (Mux::Waiting, Selected::Unselected) => Mux::Detached,
-                (Mux::Waiting, Selected::Selected) if is_ready => Mux::Attached,
-                (Mux::Attached, Selected::Unselected | Selected::Standby) => Mux::Detached,
-                (Mux::Attached, Selected::Selected) if self.is_partner_synced() => {
+                (Mux::Detached, Selection::Selected | Selection::Standby) => Mux::Waiting,
+                (Mux::Waiting, Selection::Unselected) => Mux::Detached,
+                (Mux::Waiting, Selection::Selected) if is_ready => Mux::Attached,
+                (Mux::Attached, Selection::Unselected | Selection::Standby) => Mux::Detached,
+                (Mux::Attached, Selection::Selected) if self.is_partner_synced() => {
                     Mux::Distributing
                 }
-                (Mux::Distributing, Selected::Selected) if self.is_partner_synced() => return,
+                (Mux::Distributing, Selection::Selected) if self.is_partner_synced() => return,
                 (Mux::Distributing, _) => Mux::Attached,
                 _ => return,
             };
@@ -315,7 +315,7 @@ impl Lacp {
                 port.receive = Receive::Disabled;
                 port.partner.state = port.partner.state.without(State::SYNCHRONIZATION);
                 port.actor.state = port.actor.state.without(State::EXPIRED);
-                port.selected = Selected::Unselected;
+                port.selected = Selection::Unselected;
                 port.looped_until_ns = None;
             }
         }
@@ -339,7 +339,7 @@ impl Lacp {
         if pdu.actor.system == port.actor.system {
             // Longer than the slowest interval, so that the port stays out while the loop lasts.
             port.looped_until_ns = Some(now_ns.saturating_add(LONG_TIMEOUT_NS));
-            port.selected = Selected::Unselected;
+            port.selected = Selection::Unselected;
             return;
         }
         port.looped_until_ns = None;
@@ -358,7 +358,7 @@ impl Lacp {
         self.select();
         // `Ready`: ports of a group attach together.
         let is_ready = self.ports.iter().all(|port| {
-            let waits = port.mux == Mux::Waiting && port.selected == Selected::Selected;
+            let waits = port.mux == Mux::Waiting && port.selected == Selection::Selected;
             !waits || now_ns >= port.wait_until_ns
         });
         for (index, port) in self.ports.iter_mut().enumerate() {
@@ -425,9 +425,9 @@ impl Lacp {
         self.active = best.map(|(_, group)| group);
         for (port, group) in self.ports.iter_mut().zip(groups) {
             port.selected = match group {
-                None => Selected::Unselected,
-                Some(group) if self.active == Some(group) => Selected::Selected,
-                Some(_) => Selected::Standby,
+                None => Selection::Unselected,
+                Some(group) if self.active == Some(group) => Selection::Selected,
+                Some(_) => Selection::Standby,
             };
         }
     }

@@ -5,7 +5,7 @@ use crate::control::refused_by;
 use sidecore_bare::width::ToUsize as _;
 use sidecore_net::sock::client::next_refusal;
 use sidecore_net_rings::datagram::{Frame, SEGMENTS_MAX};
-use sidecore_sys::message::BATCH_MAX;
+use sidecore_sys::message::DATAGRAMS_MAX;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv4Addr;
 
@@ -349,7 +349,7 @@ impl Datagrams {
                 }
             }
             // The desk sends nothing, so that no error has cut the batch short: it is empty.
-            if received < BATCH_MAX {
+            if received < DATAGRAMS_MAX {
                 return true;
             }
         }

@@ -305,7 +305,10 @@ impl Datagrams {
             if let Some(error) = carrier.faults.take_held() {
                 return Err(error);
             }
-            message::send(near.as_fd(), &sink, payload, control, sending.flags)
+            // A part that stayed in the program's socket (MSG_MORE) would be the beginning of what
+            // the program writes there itself.
+            let flags = sending.flags & !libc::MSG_MORE;
+            message::send(near.as_fd(), &sink, payload, control, flags)
                 .map_err(|error| carrier.faults.translate(error))?;
         }
         carrier.habits = Some(habits);

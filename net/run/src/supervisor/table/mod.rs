@@ -15,6 +15,7 @@ use super::named::Names;
 use super::sweeps::Sweeps;
 use super::{Reply, WATCHED, ZERO};
 use crate::caller::{self, Caller, Descriptor};
+use crate::direct::Directory;
 use crate::migrate::Migration;
 use crate::ports::{Claim, Ports, Transport};
 use crate::scope::Scope;
