@@ -5,7 +5,7 @@
 //!
 //! - [`Inflate`]: the codec's [`Inflater`](super::Inflater): `fast` while the margins allow it,
 //!   otherwise `reference`.
-//! - [`Deflate`]: the codec's [`Deflater`](super::Deflater), levels 1 to 9: `greedy` up to 3,
+//! - [`Deflate`]: the codec's [`Deflater`], levels 1 to 9: `greedy` up to 3,
 //!   `optimal` above.
 //! - `emit`: the only place that turns literals and matches into instruction bytes.
 //!
