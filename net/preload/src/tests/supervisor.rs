@@ -101,8 +101,8 @@ pub(crate) fn was_connected(file: c_int) -> bool {
     all.sessions.get(&file).is_some_and(|far| far.was_connected)
 }
 
-/// Takes a datagram; false if there is none. Not by the library's recvmsg(2), which after some calls
-/// would ask this supervisor for rings, and wait for it.
+/// Takes a datagram; false if there is none. Not by the library's recvmsg(2), which after some
+/// calls would ask this supervisor for rings, and wait for it.
 fn is_taken(desk: BorrowedFd<'_>) -> bool {
     let (nothing, flags) = (std::ptr::null_mut::<u8>(), libc::MSG_DONTWAIT);
     // SAFETY: no bytes and no name are asked for.
