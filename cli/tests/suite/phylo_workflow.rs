@@ -613,7 +613,7 @@ fn copies_make_polytomies() {
 const ABAYES: [f64; 6] = [1.0, 0.581, 1.0, 0.147, 0.971, 1.0];
 const LBP: [f64; 6] = [1.0, 0.634, 1.0, 0.122, 0.741, 1.0];
 
-/// What the workflows of `docs/examples` are run on: loci, and dates of all taxa but the outgroup.
+/// The input of the workflows of `docs/examples`: loci, and dates of all taxa but the outgroup.
 fn inputs() -> tempfile::TempDir {
     let folder = loci();
     let here = folder.path();

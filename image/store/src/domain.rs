@@ -147,7 +147,7 @@ impl Domain {
         Ok(next)
     }
 
-    /// What packs and manifests of this domain carry: nothing can be computed from it.
+    /// Mark that packs and manifests of this domain carry: nothing can be computed from it.
     pub(crate) fn tag(&self) -> [u8; TAG_BYTES] {
         self.tag
     }

@@ -426,8 +426,8 @@ impl Store {
         Ok(leases)
     }
 
-    /// What names need at this time. Manifests are read here, without the lock, which others wait
-    /// for no longer than a minute.
+    /// The packs that names need at this time. Manifests are read here, without the lock, which
+    /// others wait for no longer than a minute.
     fn likely_needed(&self) -> Needed {
         let mut needed = Needed::default();
         // A name that is removed meanwhile, or damage: what counts is seen with the lock.

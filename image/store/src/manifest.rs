@@ -118,7 +118,7 @@ pub(crate) struct Manifest {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// What a manifest is made of.
+/// The parts of a manifest.
 pub(crate) struct Draft<'a> {
     pub(crate) name: &'a str,
     pub(crate) created_s: u64,

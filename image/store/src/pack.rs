@@ -307,7 +307,7 @@ impl<'d> Decoder<'d> {
 }
 
 /// Calls `work` with the parts of `items`, on up to `threads` threads, and joins what it returns.
-/// Where no thread can be started, this one does the work.
+/// Work on parts of `items`, side by side; this thread does it where no other can be started.
 ///
 /// # Errors
 /// The first that `work` returns.

@@ -49,8 +49,8 @@ fn keep(mapping: SharedMapping) {
     }
 }
 
-/// What may be done with a socket past the supervisor now; none: nothing, or it is no datagram
-/// socket. Counts a call, and asks for a place after enough of them.
+/// Operations that may be done with a socket past the supervisor now; none: nothing, or it is no
+/// datagram socket. Counts a call, and asks for a place after enough of them.
 #[inline]
 fn allowed(file: c_int) -> Option<PlaceState> {
     let record = record(file).filter(|record| record.has(table::DATAGRAMS))?;

@@ -214,10 +214,10 @@ impl<'m> Directory<'m> {
     }
 }
 
-/// What stands in front of a payload that the library sends to the desk.
+/// The head of a payload that the library sends to the desk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Where the datagram goes; its port is not 0.
+    /// Destination of the datagram; its port is not 0.
     pub peer: SocketAddr,
     /// Bytes of each datagram if the payload is several (UDP_SEGMENT), else 0.
     pub segment_bytes: u16,

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 #[pyclass(frozen, module = "sidecore_phylo")]
 pub(crate) struct Counts {
     inner: rooted::Counts,
-    /// What pickle makes it from again.
+    /// The arguments from which pickle makes it again.
     text: String,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Classes<R> {
     pub(super) likelihood: Likelihood<R>,
     pub(super) weights: Vec<f64>,
     fixed_weights: bool,
-    /// How often each pattern is in the alignment.
+    /// Number of times that each pattern is in the alignment.
     counts: Vec<f64>,
 }
 
@@ -317,7 +317,7 @@ pub(super) struct Mixture<R: Runner> {
     pub(super) weights: Vec<f64>,
     fixed_weights: bool,
     linked: bool,
-    /// How often each pattern is in the alignment.
+    /// Number of times that each pattern is in the alignment.
     counts: Vec<f64>,
 }
 

@@ -69,7 +69,7 @@ pub enum WeightError {
 struct Node {
     parent: Option<usize>,
     taxon: Option<usize>,
-    /// What the support of the branch above leaves open: 1 without support, 0 with full support.
+    /// Share that the support of the branch above leaves open: 1 without support, 0 with full.
     open: f64,
     /// The factor of that branch's length.
     fades: f64,
