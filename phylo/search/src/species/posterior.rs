@@ -74,10 +74,16 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return x.clamp(0.0, 1.0);
     }
-    // The continued fraction converges fast below the mean; the other tail is 1 minus it.
-    if x > (a + 1.0) / (a + b + 2.0) {
-        return 1.0 - incomplete_beta(b, a, 1.0 - x);
+    // The continued fraction converges fast below the mean; the other tail is 1 minus it. Asked once:
+    // of arguments at the mean both tails may be above it by rounding.
+    match x > (a + 1.0) / (a + b + 2.0) {
+        true => 1.0 - lower_tail(b, a, 1.0 - x),
+        false => lower_tail(a, b, x),
     }
+}
+
+/// The same by its continued fraction, for `x` between 0 and about the mean.
+fn lower_tail(a: f64, b: f64, x: f64) -> f64 {
     let beta = libm::lgamma(a) + libm::lgamma(b) - libm::lgamma(a + b);
     let front = libm::exp(a * libm::log(x) + b * libm::log1p(-x) - beta) / a;
     // Modified Lentz's method: no denominator may be 0.
@@ -112,6 +118,20 @@ const STEPS_MAX: u32 = 10_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_tails_at_the_mean_are_one() {
+        for k in 1..20_000 {
+            let (a, b) = (1.0 + f64::from(k) / 7.0, 2.0 + f64::from(k) / 14.0);
+            let mean = (a + 1.0) / (a + b + 2.0);
+            for x in [mean.next_down(), mean, mean.next_up()] {
+                let both = incomplete_beta(a, b, x) + incomplete_beta(b, a, 1.0 - x);
+                assert!((both - 1.0).abs() < 1e-9, "{a} {b}: {both}");
+            }
+        }
+        // By symmetry.
+        assert!((incomplete_beta(3.0, 3.0, 0.5) - 0.5).abs() < 1e-12);
+    }
 
     #[test]
     fn posteriors_are_those_of_the_integrals() {
