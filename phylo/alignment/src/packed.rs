@@ -2,7 +2,8 @@
 //! bytes.
 //!
 //! Alignments and trees are often kept compressed; [`unpack`] runs before their parsers and returns
-//! plain files unchanged. A file's name is not looked at.
+//! plain files unchanged. [`reader`] does the same with files of which a small part is in memory at
+//! a time. A file's name is not looked at.
 //! Must stay true: any bytes are accepted, and the output is bounded: a few kilobytes may unpack to
 //! terabytes. Sources: RFC 1952 (gzip, members after one another), RFC 8878 (zstd), the .xz file
 //! format 1.2.
@@ -17,7 +18,8 @@
 
 use liblzma::stream::{Action, Stream};
 use sidecore_bare::width::ToUsize;
-use zlib_rs::{Inflate, InflateFlush, Status};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use zlib_rs::{Inflate, InflateFlush};
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 /// Errors of a compressed file.
@@ -72,185 +74,245 @@ pub enum PackedError {
 /// # Errors
 /// [`PackedError`].
 pub fn unpack(bytes: Vec<u8>, max: usize) -> Result<Vec<u8>, PackedError> {
-    // By content: names lie, and standard input has none.
-    if bytes.starts_with(&GZIP) {
-        gzip(&bytes, max)
-    } else if bytes.starts_with(&ZSTD) {
-        zstd(&bytes, max)
-    } else if bytes.starts_with(&XZ) {
-        xz(&bytes, max)
-    } else if bytes.starts_with(&BZIP2) {
-        bzip2(&bytes, max)
-    } else if let Some((_, format)) = OTHERS.iter().find(|(mark, _)| bytes.starts_with(mark)) {
-        Err(PackedError::Unsupported { format })
-    } else {
-        Ok(bytes)
-    }
-}
-
-fn gzip(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
-    let mut out = Output::new("gzip", max);
-    let mut rest = bytes;
-    // bgzip writes one member a block, so members continue until the data end.
-    while rest.starts_with(&GZIP) {
-        // A new one for each member: totals count from its first byte.
-        let mut inflate = Inflate::new(true, GZIP_WINDOW_BITS);
-        loop {
-            let (read, written) = (inflate.total_in(), inflate.total_out());
-            let at = read.to_usize();
-            let status = inflate.decompress(&rest[at..], &mut out.block, InflateFlush::NoFlush);
-            let status = status.map_err(|error| {
-                let at = bytes.len() - rest.len() + inflate.total_in().to_usize();
-                out.damaged(at, inflate.error_message().unwrap_or(error.as_str()))
-            })?;
-            let count = (inflate.total_out() - written).to_usize();
-            // Checked block by block: a bomb is found before it is unpacked.
-            out.take(count)?;
-            if status == Status::StreamEnd {
-                rest = &rest[inflate.total_in().to_usize()..];
-                break;
-            }
-            // No progress: the data end within a member.
-            if count == 0 && inflate.total_in() == read {
-                return Err(out.cut(bytes));
-            }
-        }
-    }
-    // Tape blocks are padded with zeros; gzip ignores them, too.
-    match rest.iter().all(|&byte| byte == 0) {
-        true => Ok(out.all),
-        false => Err(out.damaged(bytes.len() - rest.len(), "something else follows")),
-    }
-}
-
-fn zstd(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
-    let mut out = Output::new("zstd", max);
-    let mut context = DCtx::create();
-    let mut input = InBuffer::around(bytes);
+    let Some(decoder) = Decoder::of(&bytes)? else {
+        return Ok(bytes);
+    };
+    let format = decoder.format();
+    let mut unpacking = Unpacking::new(decoder, &bytes[..]);
+    let (mut all, mut block) = (Vec::new(), vec![0; BLOCK_BYTES]);
     loop {
-        let before = input.pos();
-        let mut output = OutBuffer::around(&mut out.block[..]);
-        let hint = context.decompress_stream(&mut output, &mut input);
-        let count = output.pos();
-        // At a frame's end the decoder asks for 0 bytes more; the next frame follows at once.
-        let hint =
-            hint.map_err(|code| out.damaged(input.pos(), zstd_safe::get_error_name(code)))?;
-        out.take(count)?;
-        // A frame that ended with the data; one that has not would still ask for bytes.
-        if hint == 0 && input.pos() == bytes.len() {
-            return Ok(out.all);
-        }
-        if count == 0 && input.pos() == before {
-            return Err(out.cut(bytes));
-        }
-    }
-}
-
-fn xz(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
-    let mut out = Output::new("xz", max);
-    // Without a limit a file of some bytes could request a window of 4 GiB. Streams may follow one
-    // another, padded with zeros, as `cat` and pixz write them.
-    let stream = Stream::new_stream_decoder(XZ_WINDOW_BYTES_MAX, CONCATENATED);
-    let mut stream = stream.map_err(|_| out.damaged(0, "no memory to unpack it with"))?;
-    loop {
-        let (read, written) = (stream.total_in(), stream.total_out());
-        let rest = &bytes[read.to_usize()..];
-        // All input is there, and only `Finish` has the decoder of several streams report the end
-        // of the last one.
-        let status = stream.process(rest, &mut out.block, Action::Finish);
-        let status = status.map_err(|error| {
-            let what = match error {
-                liblzma::stream::Error::MemLimit => "its window is larger than xz -9 makes",
-                _ => "the compressed bytes are wrong",
-            };
-            out.damaged(stream.total_in().to_usize(), what)
-        })?;
-        let count = (stream.total_out() - written).to_usize();
-        out.take(count)?;
-        if status == liblzma::stream::Status::StreamEnd {
-            return Ok(out.all);
-        }
-        if count == 0 && stream.total_in() == read {
-            return Err(out.cut(bytes));
-        }
-    }
-}
-
-fn bzip2(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
-    let mut out = Output::new("bzip2", max);
-    let mut rest = bytes;
-    // Parallel programs write a stream a block.
-    while rest.starts_with(&BZIP2) {
-        let mut stream = bzip2::Decompress::new(false);
-        loop {
-            let (read, written) = (stream.total_in(), stream.total_out());
-            let status = stream.decompress(&rest[read.to_usize()..], &mut out.block);
-            let at = bytes.len() - rest.len() + stream.total_in().to_usize();
-            let status = status.map_err(|_| out.damaged(at, "the compressed bytes are wrong"))?;
-            let count = (stream.total_out() - written).to_usize();
-            out.take(count)?;
-            if status == bzip2::Status::StreamEnd {
-                rest = &rest[stream.total_in().to_usize()..];
-                break;
+        match unpacking.read(&mut block) {
+            Ok(0) => return Ok(all),
+            // Checked block by block: a bomb is found before it is unpacked, and no more than a
+            // block above the limit is ever in memory.
+            Ok(count) if all.len() + count > max => {
+                return Err(PackedError::TooLarge { format, max });
             }
-            if count == 0 && stream.total_in() == read {
-                return Err(out.cut(bytes));
+            Ok(count) => all.extend_from_slice(&block[..count]),
+            Err(error) => {
+                // Bytes in memory are always there: all other errors are the decompressor's.
+                let at = unpacking.at;
+                let other = |error: io::Error| damaged(format, at, &error.to_string());
+                return Err(error.downcast().unwrap_or_else(other));
             }
         }
     }
-    match rest.is_empty() {
-        true => Ok(out.all),
-        false => Err(out.damaged(bytes.len() - rest.len(), "something else follows")),
+}
+
+/// Reads a gzip, zstd, xz or bzip2 file unpacked; other bytes come unchanged. `source` may be a
+/// pipe.
+///
+/// Memory: blocks of 128 KiB and a window of at most 128 MiB. The output has no bound.
+///
+/// # Errors
+/// The source's, and a [`PackedError`] as an [`io::Error`], from here or from reading.
+pub fn reader<'s>(mut source: impl BufRead + 's) -> io::Result<Box<dyn BufRead + 's>> {
+    let mut head = Vec::new();
+    source.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
+    let decoder = Decoder::of(&head)?;
+    let whole = Cursor::new(head).chain(source);
+    let Some(decoder) = decoder else {
+        return Ok(Box::new(whole));
+    };
+    let unpacking = Unpacking::new(decoder, whole);
+    Ok(Box::new(BufReader::with_capacity(BLOCK_BYTES, unpacking)))
+}
+
+impl From<PackedError> for io::Error {
+    fn from(error: PackedError) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
     }
 }
 
-/// Unpacked bytes, block by block.
-struct Output {
-    format: &'static str,
-    max: usize,
-    block: Vec<u8>,
-    all: Vec<u8>,
+/// The decompressed bytes of a source.
+struct Unpacking<R> {
+    source: R,
+    decoder: Decoder,
+    /// Bytes of the source that were taken.
+    at: usize,
+    /// A stream (a member, a frame) has begun and is not over.
+    is_inside: bool,
 }
 
-impl Output {
-    fn new(format: &'static str, max: usize) -> Self {
+impl<R: BufRead> Unpacking<R> {
+    fn new(decoder: Decoder, source: R) -> Self {
         Self {
-            format,
-            max,
-            block: vec![0; BLOCK_BYTES],
-            all: Vec::new(),
-        }
-    }
-
-    /// Appends the block's first bytes.
-    fn take(&mut self, count: usize) -> Result<(), PackedError> {
-        // Before the bytes are kept: no more than a block above the limit is ever in memory.
-        if self.all.len() + count > self.max {
-            return Err(PackedError::TooLarge {
-                format: self.format,
-                max: self.max,
-            });
-        }
-        self.all.extend_from_slice(&self.block[..count]);
-        Ok(())
-    }
-
-    fn damaged(&self, at: usize, what: &str) -> PackedError {
-        PackedError::Damaged {
-            format: self.format,
-            at,
-            what: what.to_owned(),
-        }
-    }
-
-    fn cut(&self, bytes: &[u8]) -> PackedError {
-        PackedError::Cut {
-            format: self.format,
-            at: bytes.len(),
+            source,
+            decoder,
+            at: 0,
+            is_inside: true,
         }
     }
 }
 
+impl<R: BufRead> Read for Unpacking<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let format = self.decoder.format();
+        while !to.is_empty() {
+            let input = self.source.fill_buf()?;
+            if !self.is_inside {
+                let Some(&first) = input.first() else {
+                    break;
+                };
+                // Tape blocks are padded with zeros; gzip ignores them, too.
+                if first == 0 && matches!(self.decoder, Decoder::Gzip(_)) {
+                    let zeros = input.iter().take_while(|&&byte| byte == 0).count();
+                    self.source.consume(zeros);
+                    self.at += zeros;
+                    continue;
+                }
+                if !self.decoder.begin(first) {
+                    return Err(damaged(format, self.at, "something else follows").into());
+                }
+            }
+            let step = self.decoder.step(input, to);
+            let step = step.map_err(|(used, what)| damaged(format, self.at + used, what))?;
+            self.source.consume(step.used);
+            self.at += step.used;
+            self.is_inside = !step.is_end;
+            if step.made > 0 {
+                return Ok(step.made);
+            }
+            // No progress: the data end within a stream.
+            if step.used == 0 && self.is_inside {
+                let at = self.at;
+                return Err(PackedError::Cut { format, at }.into());
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// A decompressor.
+enum Decoder {
+    Gzip(Inflate),
+    Zstd(DCtx<'static>),
+    Xz(Stream),
+    Bzip2(bzip2::Decompress),
+}
+
+/// Progress of one call of a decompressor.
+struct Step {
+    /// Bytes of the input.
+    used: usize,
+    /// Bytes of the output.
+    made: usize,
+    /// A stream is over.
+    is_end: bool,
+}
+
+impl Decoder {
+    /// The one for a file that begins with these bytes; `None` for a plain file.
+    fn of(head: &[u8]) -> Result<Option<Self>, PackedError> {
+        // By content: names lie, and standard input has none.
+        let is = |mark: &[u8]| head.starts_with(mark);
+        let no_memory = |format| damaged(format, 0, "no memory to unpack it with");
+        Ok(Some(if is(&GZIP) {
+            Self::Gzip(Inflate::new(true, GZIP_WINDOW_BITS))
+        } else if is(&ZSTD) {
+            Self::Zstd(DCtx::try_create().ok_or_else(|| no_memory("zstd"))?)
+        } else if is(&XZ) {
+            // Without a limit a file of some bytes could request a window of 4 GiB. Streams may
+            // follow one another, padded with zeros, as `cat` and pixz write them.
+            let stream = Stream::new_stream_decoder(XZ_WINDOW_BYTES_MAX, CONCATENATED);
+            Self::Xz(stream.map_err(|_| no_memory("xz"))?)
+        } else if is(&BZIP2) {
+            Self::Bzip2(bzip2::Decompress::new(false))
+        } else if let Some((_, format)) = OTHERS.iter().find(|(mark, _)| is(mark)) {
+            return Err(PackedError::Unsupported { format });
+        } else {
+            return Ok(None);
+        }))
+    }
+
+    fn format(&self) -> &'static str {
+        match self {
+            Self::Gzip(_) => "gzip",
+            Self::Zstd(_) => "zstd",
+            Self::Xz(_) => "xz",
+            Self::Bzip2(_) => "bzip2",
+        }
+    }
+
+    /// Begins the next stream of a file that holds several: bgzip writes a member a block, parallel
+    /// programs a stream a block. False where this byte begins none.
+    fn begin(&mut self, first: u8) -> bool {
+        match self {
+            // A new one for each member: totals count from its first byte.
+            Self::Gzip(inflate) if first == GZIP[0] => {
+                *inflate = Inflate::new(true, GZIP_WINDOW_BITS);
+            }
+            Self::Bzip2(stream) if first == BZIP2[0] => *stream = bzip2::Decompress::new(false),
+            // The context begins the next frame itself, or refuses it.
+            Self::Zstd(_) => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// Decompresses some bytes; no input is the source's end. An error comes with the bytes that
+    /// were used up to it.
+    fn step(&mut self, input: &[u8], to: &mut [u8]) -> Result<Step, (usize, &'static str)> {
+        let (used, made, is_end) = match self {
+            Self::Gzip(inflate) => {
+                let (read, written) = (inflate.total_in(), inflate.total_out());
+                let status = inflate.decompress(input, to, InflateFlush::NoFlush);
+                let used = (inflate.total_in() - read).to_usize();
+                let status = status
+                    .map_err(|error| (used, inflate.error_message().unwrap_or(error.as_str())))?;
+                let made = (inflate.total_out() - written).to_usize();
+                (used, made, status == zlib_rs::Status::StreamEnd)
+            }
+            Self::Zstd(context) => {
+                let mut input = InBuffer::around(input);
+                let mut output = OutBuffer::around(to);
+                let hint = context.decompress_stream(&mut output, &mut input);
+                let used = input.pos();
+                let hint = hint.map_err(|code| (used, zstd_safe::get_error_name(code)))?;
+                // At a frame's end the decoder asks for 0 bytes more.
+                (used, output.pos(), hint == 0)
+            }
+            Self::Xz(stream) => {
+                let (read, written) = (stream.total_in(), stream.total_out());
+                // Only `Finish` has the decoder of several streams report the end of the last one.
+                let action = match input.is_empty() {
+                    true => Action::Finish,
+                    false => Action::Run,
+                };
+                let status = stream.process(input, to, action);
+                let used = (stream.total_in() - read).to_usize();
+                let status = status.map_err(|error| match error {
+                    liblzma::stream::Error::MemLimit => {
+                        (used, "its window is larger than xz -9 makes")
+                    }
+                    _ => (used, WRONG),
+                })?;
+                let made = (stream.total_out() - written).to_usize();
+                (used, made, status == liblzma::stream::Status::StreamEnd)
+            }
+            Self::Bzip2(stream) => {
+                let (read, written) = (stream.total_in(), stream.total_out());
+                let status = stream.decompress(input, to);
+                let used = (stream.total_in() - read).to_usize();
+                let status = status.map_err(|_| (used, WRONG))?;
+                let made = (stream.total_out() - written).to_usize();
+                (used, made, status == bzip2::Status::StreamEnd)
+            }
+        };
+        Ok(Step { used, made, is_end })
+    }
+}
+
+fn damaged(format: &'static str, at: usize, what: &str) -> PackedError {
+    PackedError::Damaged {
+        format,
+        at,
+        what: what.to_owned(),
+    }
+}
+
+/// The message about bytes of which the decompressor says no more.
+const WRONG: &str = "the compressed bytes are wrong";
 /// The most bytes that the commands unpack a file to.
 pub const UNPACKED_BYTES_MAX: usize = 2 << 30;
 const GZIP: [u8; 2] = [0x1F, 0x8B];
@@ -270,6 +332,8 @@ const OTHERS: [(&[u8], &str); 4] = [
 ];
 /// zlib's parameter for a gzip header: 16 plus the logarithm of the window.
 const GZIP_WINDOW_BITS: u8 = 16 + 15;
+/// Bytes by which a file is recognised.
+const HEAD_BYTES: u64 = 8;
 const BLOCK_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
@@ -321,6 +385,22 @@ mod tests {
             let twice = [pack(&text[..1_000]), pack(&text[1_000..])].concat();
             assert_eq!(unpack(twice, text.len()).unwrap(), text);
             assert_eq!(unpack(pack(b""), 0).unwrap(), b"");
+            // A source that gives few bytes at a time, as a pipe may.
+            for piece in [1, 7, 1 << 20] {
+                let packed = [pack(&text[..10_000]), pack(&text[10_000..20_000])].concat();
+                let read = |bytes: &[u8]| -> io::Result<Vec<u8>> {
+                    let mut all = Vec::new();
+                    let source = BufReader::with_capacity(piece, bytes);
+                    reader(source)?.read_to_end(&mut all).map(|_| all)
+                };
+                assert_eq!(read(&packed).unwrap(), text[..20_000]);
+                let cut = read(&packed[..packed.len() - 9]).unwrap_err();
+                let cut = cut.downcast::<PackedError>().unwrap();
+                let at = packed.len() - 9;
+                assert!(matches!(cut, PackedError::Cut { at: found, .. } if found == at));
+                assert_eq!(read(&text[..100]).unwrap(), text[..100]);
+                assert_eq!(read(b"").unwrap(), b"");
+            }
         }
         let padded = [gz(b"AC"), vec![0; 100]].concat();
         assert_eq!(unpack(padded, 10).unwrap(), b"AC");
