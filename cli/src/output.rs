@@ -15,7 +15,7 @@ pub(crate) use sidecore_terminal::print::{
     error_line, error_show, json, json_line, line, lines, ready, result, show, text,
 };
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Sends log lines to standard error; the level comes from `SIDECORE_LOG` (`error`, `warn`, `info`,
@@ -92,6 +92,12 @@ pub(crate) use note;
 /// is standard output; pipes and devices are written to directly.
 pub(crate) fn file(path: &Path, text: &str) -> Result<()> {
     bytes(path, text.as_bytes())
+}
+
+/// As [`file()`], where one is named.
+pub(crate) fn wanted(path: &Option<PathBuf>, text: impl FnOnce() -> String) -> Result<()> {
+    let path: Option<&Path> = path.as_deref();
+    path.map_or(Ok(()), |path| file(path, &text()))
 }
 
 /// As [`file()`], of bytes.

@@ -5,10 +5,11 @@ use super::limits;
 use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
+use sidecore_offload::Pool;
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
 use sidecore_phylo::evaluation::Fit;
-use sidecore_phylo::io::data::{Partitions, linkage, model_name};
-use sidecore_phylo::likelihood::{Likelihood, Options, PartOptions};
+use sidecore_phylo::io::data::{Partitions, TreeFile, linkage, model_name};
+use sidecore_phylo::likelihood::{Lengths, Likelihood, Options, PartOptions};
 use sidecore_phylo::msa::Alignment;
 use sidecore_phylo::placement::{Placements, Queries, place, placement_bytes};
 use sidecore_phylo::tree::Tree;
@@ -17,20 +18,13 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
-    /// `-` is standard input, a folder has an alignment for each locus
-    #[arg(long, value_name = "FILE")]
-    msa: PathBuf,
+    #[command(flatten)]
+    data: common::DataArgs,
     /// Tree, in Newick or NEXUS, with the alignment's taxa
     #[arg(long, value_name = "FILE")]
     tree: PathBuf,
-    /// Model, or file of partitions (RAxML's lines or NEXUS sets)
-    #[arg(long, value_name = "MODEL|FILE")]
-    #[arg(value_parser = Offered(models), hide_possible_values = true)]
-    model: String,
-    /// Parameters to fit: none, branch lengths, or these and the model's free parameters
-    #[arg(long, value_parser = common::fits(), default_value = "all")]
-    opt: Fit,
+    #[command(flatten)]
+    fit: FitArgs,
     /// Write the probabilities to this file, separated by tabs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -43,34 +37,51 @@ pub(crate) struct Args {
     /// Write the changes on each branch to this file, a line each, between tabs
     #[arg(long, value_name = "FILE")]
     mutations: Option<PathBuf>,
-    /// Number of engines that share the fit's loops; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: common::RunArgs,
+}
+
+/// The fit before a command's own work.
+#[derive(clap::Args)]
+struct FitArgs {
+    /// Parameters to fit: none, branch lengths, or these and the model's free parameters
+    #[arg(long, value_parser = common::fits(), default_value = "all")]
+    opt: Fit,
+}
+
+impl FitArgs {
+    /// The fitted likelihood of a tree, and its logarithm. Warns of lengths that `file` lacks.
+    fn fitted<'p>(
+        &self,
+        (file, tree): (&TreeFile, Tree),
+        (parts, lengths): (Vec<PartOptions>, Lengths),
+        pool: &'p Pool,
+    ) -> Result<(Likelihood<&'p Pool>, f64)> {
+        if self.opt == Fit::Nothing {
+            file.warn_of_lengths(reader());
+        }
+        let mut likelihood = Likelihood::partitioned(tree, parts, pool, Options::default())?;
+        likelihood.set_lengths(lengths);
+        let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
+        Ok((likelihood, lnl))
+    }
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let pool = common::pool(self.engines)?;
-        let data = common::data(&self.msa, &self.model)?;
-        let file = common::reader().trees(&self.tree)?;
+        let pool = self.run.pool()?;
+        let data = self.data.read()?;
+        let file = reader().trees(&self.tree)?;
         file.only()?;
         let names = data.alignment.names();
         let tree = file.of_taxa(names)?.remove(0);
-        if self.opt == Fit::Nothing {
-            file.warn_of_lengths(common::reader());
-        }
         let parts = data.partitions.parts;
         let copies =
-            u64::from(self.output.is_some()) + u64::from(self.json || self.fasta.is_some());
+            u64::from(self.output.is_some()) + u64::from(self.run.json || self.fasta.is_some());
         let need = ancestors_bytes(tree.taxa(), &parts, copies);
         limits::check_work("the inner nodes' states", need)?;
-        let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
-        let mut likelihood = Likelihood::partitioned(tree, parts, &pool, Options::default())?;
-        likelihood.set_lengths(lengths);
-        let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
+        let lengths = self.data.linkage(None, &parts)?;
+        let (likelihood, lnl) = self.fit.fitted((&file, tree), (parts, lengths), &pool)?;
         let mut table = String::new();
         let found = AncestralSequences::new(
             (likelihood.tree(), lnl),
@@ -79,22 +90,15 @@ impl Args {
             data.alignment.sites(),
             self.output.is_some().then_some(&mut table),
         );
-        if let Some(path) = &self.output {
-            output::file(path, &table)?;
-        }
-        if let Some(path) = &self.tree_out {
-            output::file(path, &format!("{}\n", found.tree))?;
-        }
-        if let Some(path) = &self.fasta {
-            output::file(path, &found.to_fasta())?;
-        }
-        if let Some(path) = &self.mutations {
-            let (tree, parts) = (likelihood.tree(), likelihood.parts());
-            output::file(path, &found.mutations(tree, names, parts))?;
-        }
+        output::wanted(&self.output, || table)?;
+        output::wanted(&self.tree_out, || format!("{}\n", found.tree))?;
+        output::wanted(&self.fasta, || found.to_fasta())?;
+        output::wanted(&self.mutations, || {
+            found.mutations(likelihood.tree(), names, likelihood.parts())
+        })?;
         // Byte-exact, and so outside the text.
-        output::report(self.json, &found, AncestralSequences::text)?;
-        if !self.json && self.tree_out.is_none() {
+        output::report(self.run.json, &found, AncestralSequences::text)?;
+        if !self.run.json && self.tree_out.is_none() {
             output::result(&found.tree)?;
         }
         Ok(Outcome::Done)
@@ -116,9 +120,8 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "MODEL|FILE")]
     #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
-    /// Parameters to fit: none, branch lengths, or these and the model's free parameters
-    #[arg(long, value_parser = common::fits(), default_value = "all")]
-    opt: Fit,
+    #[command(flatten)]
+    fit: FitArgs,
     /// Places of a sequence that are reported, at most
     #[arg(long, value_name = "N", default_value = "7")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -126,17 +129,13 @@ pub(crate) struct PlaceArgs {
     /// Write jplace to this file, not to standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Number of engines; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output: jplace
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: common::RunArgs,
 }
 
 impl PlaceArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let pool = common::pool(self.engines)?;
+        let pool = self.run.pool()?;
         let alignment = reader().alignment(&self.msa)?;
         let file = reader().trees(&self.tree)?;
         let newick = file.only()?;
@@ -145,19 +144,14 @@ impl PlaceArgs {
         let reference = &queries.reference;
         let tree = Tree::from_newick(newick, reference.names());
         let tree = tree.with_context(|| self.tree.display().to_string())?;
-        if self.opt == Fit::Nothing {
-            file.warn_of_lengths(reader());
-        }
         let parts = self.parts(reference)?;
         let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
-        let mut likelihood = Likelihood::partitioned(tree, parts, &pool, Options::default())?;
-        likelihood.set_lengths(lengths);
-        self.opt.apply(&mut likelihood, EPSILON)?;
+        let (likelihood, _) = self.fit.fitted((&file, tree), (parts, lengths), &pool)?;
         let fitted = (likelihood.tree(), likelihood.parts());
         limits::check_work("the places", placement_bytes(&queries, fitted.1))?;
         let found: Placements = place(&queries, fitted, self.keep.into(), &pool)?;
         let text = serde_json::to_string(&found)?;
-        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
+        common::deliver_tree(self.output.as_deref(), self.run.json, &found, &text)
     }
 
     /// The partitions of the tree's taxa.

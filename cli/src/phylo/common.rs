@@ -1,9 +1,9 @@
 //! Options and files that the commands share.
 
 use super::limits;
-use crate::values::policies;
+use crate::values::{models, policies};
 use crate::{Outcome, output};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::builder::TypedValueParser;
 use indicatif::ProgressBar;
 use sidecore_offload::{Pool, PoolConfig};
@@ -12,10 +12,10 @@ use sidecore_phylo::analysis::supports::{
     AlignmentKind, AlignmentSupport, Progress as Event, Support,
 };
 use sidecore_phylo::evaluation::{Fit, SitePosterior, class_table, rate_table};
-use sidecore_phylo::io::data::{Data, Reader};
+use sidecore_phylo::io::data::{Data, Reader, linkage};
 use sidecore_phylo::io::files::Files;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
-use sidecore_phylo::msa::Alignment;
+use sidecore_phylo::msa::{Alignment, Alphabet, Findings, Patterns};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::profiles;
 use sidecore_phylo::runner::{Runner, pool_config};
@@ -33,6 +33,86 @@ pub(super) fn reader() -> Reader {
         memory: limits::memory(),
         warn: |line| tracing::warn!("{line}"),
     }
+}
+
+/// The data of a likelihood: an alignment, and its model.
+#[derive(clap::Args)]
+pub(super) struct DataArgs {
+    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
+    /// `-` is standard input, a folder has an alignment for each locus
+    #[arg(long, value_name = "FILE")]
+    pub(super) msa: PathBuf,
+    /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions (RAxML's lines or NEXUS
+    /// sets), or auto for the one of the best BIC
+    #[arg(long, value_name = "MODEL|FILE")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
+    pub(super) model: String,
+}
+
+impl DataArgs {
+    /// Reads them.
+    pub(super) fn read(&self) -> Result<Data> {
+        data(&self.msa, &self.model)
+    }
+
+    /// The alignment, its patterns of sites in an alphabet, and what is odd about it.
+    pub(super) fn patterns(&self, alphabet: Alphabet) -> Result<(Alignment, Patterns, Findings)> {
+        patterns(&self.msa, alphabet)
+    }
+
+    /// The linkage of branch lengths: the one asked for, or that of the models.
+    pub(super) fn linkage(&self, asked: Option<Lengths>, parts: &[PartOptions]) -> Result<Lengths> {
+        linkage(asked, parts).with_context(|| self.model.clone())
+    }
+}
+
+/// Engines and report of a command that computes.
+#[derive(clap::Args)]
+pub(super) struct RunArgs {
+    /// Number of engines that share the loops; one for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) engines: Option<u16>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl RunArgs {
+    /// The pool of these engines.
+    pub(super) fn pool(&self) -> Result<Pool> {
+        pool(self.engines)
+    }
+}
+
+/// The same of a command whose result is a tree.
+#[derive(clap::Args)]
+pub(super) struct TreeRunArgs {
+    /// Write the tree to this file, not to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+impl TreeRunArgs {
+    /// The pool of these engines.
+    pub(super) fn pool(&self) -> Result<Pool> {
+        self.run.pool()
+    }
+
+    /// Writes and shows the tree, or its report.
+    pub(super) fn deliver(&self, report: &impl serde::Serialize, tree: &str) -> Result<Outcome> {
+        deliver_tree(self.output.as_deref(), self.run.json, report, tree)
+    }
+}
+
+/// An alignment, its patterns of sites in an alphabet, and what is odd about it.
+pub(super) fn patterns(msa: &Path, alphabet: Alphabet) -> Result<(Alignment, Patterns, Findings)> {
+    let alignment = reader().alignment(msa)?;
+    let patterns = Patterns::new(&alignment, alphabet);
+    let patterns = patterns.with_context(|| msa.display().to_string())?;
+    let findings = reader().findings(msa, &alignment, [&patterns]);
+    Ok((alignment, patterns, findings))
 }
 
 /// Reads an alignment and its partitions; `--model auto` chooses one.
@@ -107,19 +187,14 @@ impl Pmsf {
     }
 
     /// The profiles' text; none where none were asked for.
-    pub(super) fn text(
-        &self,
-        msa: &Path,
-        model: &str,
-        engines: Option<u16>,
-    ) -> Result<Option<String>> {
+    pub(super) fn text(&self, of: &DataArgs, engines: Option<u16>) -> Result<Option<String>> {
         if let Some(path) = &self.pmsf {
             return Ok(Some(reader().text(path)?));
         }
         let Some(path) = &self.pmsf_tree else {
             return Ok(None);
         };
-        let found = data(msa, model)?;
+        let found = of.read()?;
         let [part] = &found.partitions.parts[..] else {
             bail!("--pmsf-tree: the alignment must have one part, under a mixture as --model");
         };

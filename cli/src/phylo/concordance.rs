@@ -39,18 +39,11 @@ pub(crate) struct Args {
     /// Seed of the quartets
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
-    /// Write the tree to this file, not to standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
     /// Write a table of all values to this file, a line a branch, between tabs
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Number of engines; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: common::TreeRunArgs,
 }
 
 impl Args {
@@ -60,16 +53,13 @@ impl Args {
         let mut found = Concordance::new(tree);
         if let Some(path) = &self.genes {
             let genes = common::reader().gene_trees(path, tree.tip_labels(), None)?;
-            found.add_genes(&genes, &common::pool(self.engines)?)?;
+            found.add_genes(&genes, &self.run.pool()?)?;
         }
         if let (Some(msa), Some(model)) = (&self.msa, &self.model) {
             self.add_sites(tree, msa, model, &mut found)?;
         }
-        if let Some(path) = &self.table {
-            output::file(path, &found.table())?;
-        }
-        let text = found.labelled().to_string();
-        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
+        output::wanted(&self.table, || found.table())?;
+        self.run.deliver(&found, &found.labelled().to_string())
     }
 
     fn add_sites(
@@ -83,7 +73,7 @@ impl Args {
         let names = data.alignment.names();
         let own =
             Tree::from_newick(tree, names).with_context(|| self.tree.display().to_string())?;
-        let pool = common::pool(self.engines)?;
+        let pool = self.run.pool()?;
         let parts = data.partitions.parts;
         let patterns: Vec<&Patterns> = parts.iter().map(|part| &part.patterns).collect();
         found.add_sites(names, &patterns, (self.quartets, self.seed), &pool)?;

@@ -1,6 +1,6 @@
 //! `sidecore phylo date`.
 
-use super::common::{self, reader};
+use super::common::{TreeRunArgs, reader};
 use super::limits;
 use super::root::outgroup;
 use crate::{Outcome, output};
@@ -53,23 +53,16 @@ pub(crate) struct Args {
     /// Seed of the replicates
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
-    /// Write the tree to this file, not to standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
     /// Write a table of all dates to this file, a line a node, between tabs
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Number of engines; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: TreeRunArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let pool = common::pool(self.engines)?;
+        let pool = self.run.pool()?;
         let file = reader().trees(&self.tree)?;
         let mut tree = file.only()?.clone();
         let shown = || self.tree.display().to_string();
@@ -93,15 +86,12 @@ impl Args {
             ..ClockOptions::new(sites)
         };
         let found: Dated = date(&tree, &known, &options, &pool).with_context(shown)?;
-        if let Some(path) = &self.table {
-            output::file(path, &found.table())?;
-        }
+        output::wanted(&self.table, || found.table())?;
         if found.dates_unused > 0 {
             let count = found.dates_unused;
             tracing::warn!("dates of names that the tree does not have: {count}");
         }
-        let text = found.tree.to_string();
-        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
+        self.run.deliver(&found, &found.tree.to_string())
     }
 
     /// The dates that are given.

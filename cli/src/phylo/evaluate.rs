@@ -1,7 +1,7 @@
 //! `sidecore phylo evaluate` and `test`: given trees under a model.
 
-use super::{common, limits};
-use crate::values::models;
+use super::common::{self, reader};
+use super::limits;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
 use sidecore_offload::Pool;
@@ -13,33 +13,27 @@ use sidecore_phylo::evaluation::{
 use sidecore_phylo::heterotachy::{
     self, ClassedEvaluation, ClassedModel, TreesModel, evaluate_trees,
 };
-use sidecore_phylo::io::data::{classed_model, linkage, rooted_model, trees_model};
+use sidecore_phylo::io::data::{classed_model, rooted_model, trees_model};
 use sidecore_phylo::likelihood::Lengths;
-use sidecore_phylo::msa::{Findings, Patterns};
+use sidecore_phylo::msa::{Alignment, Findings, Patterns};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooted::{
     Counts, RootedLikelihood, RootedModel, RootedModelName, RootedTree, rooted_bytes,
 };
 use sidecore_phylo::topology::{self, SiteTable, Verdict, compare, fitted_sites};
-use sidecore_terminal::progress::{self, Shape};
-use sidecore_terminal::values::{Offered, number};
-use std::path::{Path, PathBuf};
+use sidecore_phylo::tree::Tree;
+use sidecore_terminal::progress::{advance, counted};
+use sidecore_terminal::values::number;
+use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
-    /// `-` is standard input, a folder has an alignment for each locus
-    #[arg(long, value_name = "FILE")]
-    msa: PathBuf,
+    #[command(flatten)]
+    data: common::DataArgs,
     /// Tree or trees, in Newick or NEXUS, with the alignment's taxa; each is evaluated by itself
     #[arg(long, value_name = "FILE")]
     tree: PathBuf,
-    /// Model, or file of partitions (RAxML's lines or NEXUS sets), or auto for the one of the best
-    /// BIC
-    #[arg(long, value_name = "MODEL|FILE")]
-    #[arg(value_parser = Offered(models), hide_possible_values = true)]
-    model: String,
     #[command(flatten)]
     pmsf: common::Pmsf,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
@@ -67,38 +61,35 @@ pub(crate) struct Args {
     /// of the taxa; they tie where partitions have lengths of their own (--brlen unlinked)
     #[arg(long)]
     terrace: bool,
-    /// Number of engines that share the loops; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: common::RunArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         // Before the files are read, which may take minutes: --engines may be refused.
-        let pool = common::pool(self.engines)?;
+        let pool = self.run.pool()?;
         let began = Instant::now();
-        if let Some(model) = classed_model(&self.model)? {
+        let model = &self.data.model;
+        if let Some(model) = classed_model(model)? {
             return self.classes(&model, &pool, began);
         }
-        if let Some(model) = trees_model(&self.model)? {
+        if let Some(model) = trees_model(model)? {
             return self.mixture(&model, &pool, began);
         }
-        if let Some(model) = rooted_model(&self.model)? {
+        if let Some(model) = rooted_model(model)? {
             return self.rooted(&model, &pool, began);
         }
-        let mut data = common::data(&self.msa, &self.model)?;
-        if let Some(text) = self.pmsf.text(&self.msa, &self.model, self.engines)? {
+        let mut data = self.data.read()?;
+        if let Some(text) = self.pmsf.text(&self.data, self.run.engines)? {
             data.partitions = data.partitions.with_site_frequencies(&text)?;
         }
         let (names, parts) = (data.alignment.names(), &data.partitions.parts);
-        let lengths = linkage(self.brlen, parts).with_context(|| self.model.clone())?;
+        let lengths = self.data.linkage(self.brlen, parts)?;
         let is_measured = self.opt == Fit::Nothing;
         let sites = self.site_lnl.is_some().then(|| data.alignment.sites());
         // All trees are validated before the first is evaluated.
-        let trees = common::reader().trees_to_evaluate(&self.tree, names, is_measured, sites)?;
+        let trees = reader().trees_to_evaluate(&self.tree, names, is_measured, sites)?;
         let options = EvaluationOptions {
             fit: self.opt,
             epsilon: self.epsilon,
@@ -125,21 +116,14 @@ impl Args {
         self.write(&evaluated, &data.partitions.names)?;
         let wall_s = began.elapsed().as_secs_f64();
         let report = EvaluationReport::new(&data, evaluated, pool.engines(), wall_s);
-        output::report(self.json, &report, EvaluationReport::text)
+        output::report(self.run.json, &report, EvaluationReport::text)
     }
 
     /// Under a model whose classes have lengths of their own.
     fn classes(&self, model: &ClassedModel, pool: &Pool, began: Instant) -> Result<Outcome> {
-        let reader = common::reader();
-        let alignment = reader.alignment(&self.msa)?;
-        let patterns = Patterns::new(&alignment, model.first().alphabet());
-        let patterns = patterns.with_context(|| self.msa.display().to_string())?;
-        reader.findings(&self.msa, &alignment, [&patterns]);
-        let names = alignment.names();
-        let trees = match self.opt {
-            Fit::Nothing => reader.measured_trees(&self.tree, names)?,
-            _ => reader.trees_of(&self.tree, names)?,
-        };
+        self.check_mixture("+H", "classes of lengths")?;
+        let (alignment, patterns, _) = self.data.patterns(model.first().alphabet())?;
+        let trees = self.trees(alignment.names())?;
         let classes = model.classes();
         ensure!(
             trees.len() == 1 || trees.len() == classes && self.opt == Fit::Nothing,
@@ -147,76 +131,64 @@ impl Args {
             self.tree.display(),
             trees.len()
         );
-        ensure!(
-            self.brlen.is_none()
-                && self.pmsf.is_none()
-                && self.tables.site_rates.is_none()
-                && !self.terrace,
-            "+H: --brlen, --pmsf, --pmsf-tree, --site-rates and --terrace do not go with classes \
-             of lengths"
-        );
         let fit = (self.opt, self.epsilon);
+        let names = alignment.names();
         let found = heterotachy::evaluate(&trees, names, &patterns, model, fit, pool)?;
-        self.report_classes(
-            found,
-            &patterns,
-            [names.len(), alignment.sites()],
-            pool,
-            began,
-        )
+        self.report_classes(found, &alignment, &patterns, pool, began)
     }
 
     /// Under a mixture of the file's trees.
     fn mixture(&self, model: &TreesModel, pool: &Pool, began: Instant) -> Result<Outcome> {
+        self.check_mixture("+T", "mixtures of trees")?;
+        let (alignment, patterns, _) = self.data.patterns(model.name().alphabet())?;
+        let trees = self.trees(alignment.names())?;
+        let (found, wanted) = (trees.len(), model.trees().unwrap_or(trees.len()));
+        ensure!(
+            found == wanted,
+            "{}: {wanted} weights, and {} has trees in another number: {found}",
+            self.data.model,
+            self.tree.display()
+        );
+        let fit = (self.opt, self.epsilon);
+        let found = evaluate_trees(&trees, alignment.names(), &patterns, model, fit, pool)?;
+        self.report_classes(found, &alignment, &patterns, pool, began)
+    }
+
+    /// Refuses what does not go with these mixtures.
+    fn check_mixture(&self, suffix: &str, mixtures: &str) -> Result<()> {
         ensure!(
             self.brlen.is_none()
                 && self.pmsf.is_none()
                 && self.tables.site_rates.is_none()
                 && !self.terrace,
-            "+T: --brlen, --pmsf, --pmsf-tree, --site-rates and --terrace do not go with mixtures \
-             of trees"
+            "{suffix}: --brlen, --pmsf, --pmsf-tree, --site-rates and --terrace do not go with \
+             {mixtures}"
         );
-        let reader = common::reader();
-        let alignment = reader.alignment(&self.msa)?;
-        let patterns = Patterns::new(&alignment, model.name().alphabet());
-        let patterns = patterns.with_context(|| self.msa.display().to_string())?;
-        reader.findings(&self.msa, &alignment, [&patterns]);
-        let names = alignment.names();
-        let trees = match self.opt {
-            Fit::Nothing => reader.measured_trees(&self.tree, names)?,
-            _ => reader.trees_of(&self.tree, names)?,
-        };
-        let (found, wanted) = (trees.len(), model.trees().unwrap_or(trees.len()));
-        ensure!(
-            found == wanted,
-            "{}: {wanted} weights, and {} has trees in another number: {found}",
-            self.model,
-            self.tree.display()
-        );
-        let fit = (self.opt, self.epsilon);
-        let found = evaluate_trees(&trees, names, &patterns, model, fit, pool)?;
-        self.report_classes(
-            found,
-            &patterns,
-            [names.len(), alignment.sites()],
-            pool,
-            began,
-        )
+        Ok(())
+    }
+
+    /// The trees, with lengths where these are not fitted.
+    fn trees(&self, names: &[String]) -> Result<Vec<Tree>> {
+        Ok(match self.opt {
+            Fit::Nothing => reader().measured_trees(&self.tree, names)?,
+            _ => reader().trees_of(&self.tree, names)?,
+        })
     }
 
     /// Writes the files of classes, and reports them.
     fn report_classes(
         &self,
         found: ClassedEvaluation,
+        alignment: &Alignment,
         patterns: &Patterns,
-        [taxa, sites]: [usize; 2],
         pool: &Pool,
         began: Instant,
     ) -> Result<Outcome> {
-        write(&self.site_lnl, || found.site_table(patterns, sites))?;
+        let (taxa, sites) = (alignment.names().len(), alignment.sites());
+        output::wanted(&self.site_lnl, || found.site_table(patterns, sites))?;
         let classes = &self.tables.site_posteriors;
-        write(classes, || found.class_table(patterns))?;
-        write(&self.tree_out, || common::lines(&found.newicks))?;
+        output::wanted(classes, || found.class_table(patterns))?;
+        output::wanted(&self.tree_out, || common::lines(&found.newicks))?;
         let report = ClassesJson {
             found,
             taxa,
@@ -224,7 +196,7 @@ impl Args {
             engines: pool.engines(),
             wall_s: began.elapsed().as_secs_f64(),
         };
-        output::report(self.json, &report, |report| report.found.text())
+        output::report(self.run.json, &report, |report| report.found.text())
     }
 
     /// Under a nonreversible model, at the trees' roots.
@@ -233,36 +205,29 @@ impl Args {
             self.brlen.is_none() && self.pmsf.is_none() && !self.tables.any() && !self.terrace,
             "{}: --brlen, --pmsf, --pmsf-tree, --site-posteriors, --site-rates and --terrace do \
              not go with nonreversible models and populations",
-            self.model
+            self.data.model
         );
         if model.is_of_populations() {
             return self.populations(model, pool, began);
         }
-        let reader = common::reader();
-        let alignment = reader.alignment(&self.msa)?;
-        let patterns = Patterns::new(&alignment, model.alphabet());
-        let patterns = patterns.with_context(|| self.msa.display().to_string())?;
-        let findings = reader.findings(&self.msa, &alignment, [&patterns]);
-        let mut evaluated = Vec::new();
-        for (newick, shown) in self.rooted_trees()? {
-            let tree = RootedTree::from_newick(&newick, alignment.names());
-            let tree = tree.with_context(|| shown.clone())?;
+        let (alignment, patterns, findings) = self.data.patterns(model.alphabet())?;
+        let evaluated = self.evaluate_rooted(|newick, shown| {
+            let tree = RootedTree::from_newick(newick, alignment.names());
+            let tree = tree.with_context(|| shown.to_owned())?;
             let start = RootedModel::new(model.clone(), &patterns);
             let need = rooted_bytes(newick.nodes().len(), patterns.len(), &start);
             limits::check_work("the likelihood of a rooted tree", need)?;
-            let one = RootedLikelihood::new(tree, &patterns, start, pool)?;
-            let found = evaluate_rooted(one, self.opt, self.epsilon, self.site_lnl.is_some());
-            evaluated.push(found.context(shown)?);
-        }
+            Ok(RootedLikelihood::new(tree, &patterns, start, pool)?)
+        })?;
         let size = [patterns.taxa(), alignment.sites(), patterns.len()];
         self.report_rooted(evaluated, &findings, size, pool, began)
     }
 
     /// Under a model of populations, whose counts are in the file.
     fn populations(&self, model: &RootedModelName, pool: &Pool, began: Instant) -> Result<Outcome> {
-        let text = common::reader().text(&self.msa)?;
-        let place = || self.msa.display().to_string();
-        let counts = Counts::parse(&text).with_context(place)?;
+        let msa = &self.data.msa;
+        let place = || msa.display().to_string();
+        let counts = Counts::parse(&reader().text(msa)?).with_context(place)?;
         if counts.unread() > 0 {
             let count = counts.unread();
             tracing::warn!(
@@ -272,18 +237,34 @@ impl Args {
         }
         let majority = Patterns::new(counts.majority(), model.alphabet()).with_context(place)?;
         let (names, sites) = (counts.majority().names(), counts.majority().sites());
-        let mut evaluated = Vec::new();
-        for (newick, shown) in self.rooted_trees()? {
-            let tree = RootedTree::from_any(&newick, names).with_context(|| shown.clone())?;
+        let evaluated = self.evaluate_rooted(|newick, shown| {
+            let tree = RootedTree::from_any(newick, names).with_context(|| shown.to_owned())?;
             let start = RootedModel::new(model.clone(), &majority);
             let need = rooted_bytes(newick.nodes().len(), sites, &start);
             limits::check_work("the likelihood of populations", need)?;
-            let one = RootedLikelihood::of_counts(tree, &counts, start, pool)?;
-            let found = evaluate_rooted(one, self.opt, self.epsilon, self.site_lnl.is_some());
-            evaluated.push(found.context(shown)?);
-        }
+            Ok(RootedLikelihood::of_counts(tree, &counts, start, pool)?)
+        })?;
         let size = [names.len(), sites, 0];
         self.report_rooted(evaluated, &Findings::default(), size, pool, began)
+    }
+
+    /// Evaluates the file's trees as they were read, each by the likelihood that it gets; errors
+    /// name its place.
+    fn evaluate_rooted<'p>(
+        &self,
+        likelihood: impl Fn(&Newick, &str) -> Result<RootedLikelihood<&'p Pool>>,
+    ) -> Result<Vec<Evaluation>> {
+        let file = reader().trees(&self.tree)?;
+        if self.opt == Fit::Nothing {
+            file.warn_of_lengths(reader());
+        }
+        let each = file.newicks.iter().enumerate().map(|(index, newick)| {
+            let shown = format!("{}, tree {}", self.tree.display(), index + 1);
+            let one = likelihood(newick, &shown)?;
+            let found = evaluate_rooted(one, self.opt, self.epsilon, self.site_lnl.is_some());
+            found.context(shown)
+        });
+        each.collect()
     }
 
     /// Writes the files of rooted trees, and reports them.
@@ -298,25 +279,13 @@ impl Args {
         self.write(&evaluated, &[])?;
         let wall_s = began.elapsed().as_secs_f64();
         let report = EvaluationReport::of(evaluated, findings, size, pool.engines(), wall_s);
-        output::report(self.json, &report, EvaluationReport::text)
-    }
-
-    /// The file's trees as they were read, each with its place.
-    fn rooted_trees(&self) -> Result<Vec<(Newick, String)>> {
-        let reader = common::reader();
-        let file = reader.trees(&self.tree)?;
-        if self.opt == Fit::Nothing {
-            file.warn_of_lengths(reader);
-        }
-        let trees = file.newicks.into_iter().enumerate();
-        let place = |index: usize| format!("{}, tree {}", self.tree.display(), index + 1);
-        Ok(trees.map(|(index, tree)| (tree, place(index))).collect())
+        output::report(self.run.json, &report, EvaluationReport::text)
     }
 
     /// Writes the requested files; `names` are the partitions'.
     fn write(&self, evaluated: &[Evaluation], names: &[String]) -> Result<()> {
-        write(&self.site_lnl, || site_table(evaluated))?;
-        write(&self.tree_out, || {
+        output::wanted(&self.site_lnl, || site_table(evaluated))?;
+        output::wanted(&self.tree_out, || {
             common::lines(evaluated.iter().flat_map(|one| &one.newicks))
         })?;
         if !self.tables.any() {
@@ -328,12 +297,6 @@ impl Args {
         self.tables.write(&one.posteriors, names)?;
         Ok(())
     }
-}
-
-/// Writes the text to the file, where one is named.
-fn write(path: &Option<PathBuf>, text: impl FnOnce() -> String) -> Result<()> {
-    let path: Option<&Path> = path.as_deref();
-    path.map_or(Ok(()), |path| output::file(path, &text()))
 }
 
 const GAIN: &str = "a number from 0.000000001 to 1000";
@@ -352,17 +315,11 @@ struct ClassesJson {
 
 #[derive(clap::Args)]
 pub(crate) struct TestArgs {
-    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
-    /// `-` is standard input, a folder has an alignment for each locus
-    #[arg(long, value_name = "FILE")]
-    msa: PathBuf,
+    #[command(flatten)]
+    data: common::DataArgs,
     /// Trees to compare, in Newick or NEXUS, with the alignment's taxa
     #[arg(long, value_name = "FILE")]
     trees: PathBuf,
-    /// Model, or file of partitions (RAxML's lines or NEXUS sets)
-    #[arg(long, value_name = "MODEL|FILE")]
-    #[arg(value_parser = Offered(models), hide_possible_values = true)]
-    model: String,
     /// Replicates; the AU test makes as many of each of ten sizes
     #[arg(
         long,
@@ -374,19 +331,15 @@ pub(crate) struct TestArgs {
     /// Seed of the replicates
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
-    /// Number of engines that share the loops; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: common::RunArgs,
 }
 
 impl TestArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let pool = common::pool(self.engines)?;
-        let data = common::data(&self.msa, &self.model)?;
-        let trees = common::reader().trees_of(&self.trees, data.alignment.names())?;
+        let pool = self.run.pool()?;
+        let data = self.data.read()?;
+        let trees = reader().trees_of(&self.trees, data.alignment.names())?;
         let shown = || self.trees.display().to_string();
         if trees.len() < 2 {
             let trees = trees.len();
@@ -394,30 +347,28 @@ impl TestArgs {
         }
         let cells = (trees.len() as u64).saturating_mul(data.alignment.sites() as u64);
         limits::check_work("the trees' sites", cells.saturating_mul(SITE_BYTES))?;
-        let bar = progress::bar(Shape::Count, 2 * trees.len() as u64).with_message("likelihoods");
         let parts = data.partitions.parts;
-        let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
-        let sites = fitted_sites(parts, lengths, trees, &pool, || bar.inc(1));
-        bar.finish_and_clear();
-        let table = SiteTable::new(&sites?)?;
+        let lengths = self.data.linkage(None, &parts)?;
+        let sites = counted(2 * trees.len() as u64, "likelihoods", |bar| {
+            fitted_sites(parts, lengths, trees, &pool, || bar.inc(1))
+        })?;
+        let table = SiteTable::new(&sites)?;
         let options = topology::Options {
             replicates: self.replicates as usize,
             seed: self.seed,
         };
-        let bar = progress::bar(Shape::Count, 0).with_message("replicates");
-        let verdicts = compare(&table, &options, &pool, |done, all| {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
+        let verdicts = counted(0, "replicates", |bar| {
+            compare(&table, &options, &pool, |done, all| advance(bar, done, all))
         });
-        bar.finish_and_clear();
-        let verdicts = verdicts.with_context(shown)?;
         let report = Json {
-            trees: verdicts,
+            trees: verdicts.with_context(shown)?,
             sites: table.sites(),
             replicates: self.replicates,
             seed: self.seed,
         };
-        output::report(self.json, &report, |report| topology::text(&report.trees))
+        output::report(self.run.json, &report, |report| {
+            topology::text(&report.trees)
+        })
     }
 }
 

@@ -97,12 +97,8 @@ pub(crate) struct Args {
     /// Write the best model to this file, as a file of partitions that --model takes
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Number of engines that share the loops; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: common::RunArgs,
 }
 
 /// A scheme of merging, by its name.
@@ -141,7 +137,7 @@ impl Args {
             self.code.number() == 1 || self.data == Kind::Codon,
             "--code is for --data codon"
         );
-        let pool = common::pool(self.engines)?;
+        let pool = self.run.pool()?;
         let mut alignment = common::reader().alignment(&self.msa)?;
         ensure!(
             self.data == Kind::Auto || self.partitions.is_none() && alignment.loci().is_empty(),
@@ -199,10 +195,8 @@ impl Args {
         let selection = select(&tree, &patterns, options, pool, |fit| bar.fit(fit));
         bar.0.finish_and_clear();
         let report = selection?.report(options.criterion, alignment.sites());
-        if let Some(path) = &self.output {
-            output::file(path, &report.to_line())?;
-        }
-        output::report(self.json, &report, |report: &SelectionReport| {
+        output::wanted(&self.output, || report.to_line())?;
+        output::report(self.run.json, &report, |report: &SelectionReport| {
             report.text(self.top)
         })
     }
@@ -228,11 +222,9 @@ impl Args {
         let scheme = select_partitions(&tree, alignment, &parts, merge, options, pool, progress);
         bar.0.finish_and_clear();
         let scheme = scheme?;
-        if let Some(path) = &self.output {
-            output::file(path, &scheme.to_lines(&parts))?;
-        }
+        output::wanted(&self.output, || scheme.to_lines(&parts))?;
         let (summary, text) = scheme.summary(&parts, options.criterion);
-        output::report(self.json, &summary, |_| text)
+        output::report(self.run.json, &summary, |_| text)
     }
 
     /// The scheme of merging.

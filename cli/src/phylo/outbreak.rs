@@ -6,6 +6,7 @@ use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
+use sidecore_offload::Pool;
 use sidecore_outbreak::{
     Genomes, ModelChoice, Options, Outbreak, OutbreakError, Progress, ReadOptions, ReferenceChoice,
     Report, Style, infer,
@@ -65,12 +66,8 @@ pub(crate) struct Args {
     /// Write a table of all nodes' dates to this file
     #[arg(long, value_name = "FILE", requires = "known")]
     dates_table: Option<PathBuf>,
-    /// Number of engines; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: common::RunArgs,
 }
 
 impl Args {
@@ -90,7 +87,7 @@ impl Args {
             output::check_file(path)?;
         }
         let known = self.dates.as_deref().map(dates_of).transpose()?;
-        let pool = common::pool(self.engines)?;
+        let pool = self.run.pool()?;
         let genomes = self.genomes(&pool)?;
         // Until here a signal ends the process.
         let stop = raise_on(&[SIGINT, SIGTERM])?;
@@ -131,7 +128,7 @@ impl Args {
 
     fn show(&self, timed: &output::Timed<Report>) -> Result<()> {
         let report = &timed.report;
-        if self.json {
+        if self.run.json {
             output::json(timed)?;
             return Ok(());
         }
@@ -147,7 +144,7 @@ impl Args {
         Ok(())
     }
 
-    fn genomes(&self, pool: &sidecore_offload::Pool) -> Result<Genomes> {
+    fn genomes(&self, pool: &Pool) -> Result<Genomes> {
         let options = ReadOptions {
             reference: ReferenceChoice::named(self.reference.as_deref()),
             memory: limits::memory().of_work(),
@@ -168,7 +165,7 @@ impl Args {
         tree: &Newick,
         known: Option<Dates>,
         sites: usize,
-        pool: &sidecore_offload::Pool,
+        pool: &Pool,
     ) -> Result<Dated> {
         let shown = || self.msa.display().to_string();
         let known = match known {
@@ -182,19 +179,13 @@ impl Args {
             let count = dated.dates_unused;
             tracing::warn!("dates of names that the tree does not have: {count}");
         }
-        if let Some(path) = &self.dated {
-            output::file(path, &format!("{}\n", dated.tree))?;
-        }
-        if let Some(path) = &self.dates_table {
-            output::file(path, &dated.table())?;
-        }
+        output::wanted(&self.dated, || format!("{}\n", dated.tree))?;
+        output::wanted(&self.dates_table, || dated.table())?;
         Ok(dated)
     }
 
     fn write(&self, found: &Outbreak, style: Style, tree: &str) -> Result<()> {
-        if let Some(path) = &self.output {
-            output::file(path, &format!("{tree}\n"))?;
-        }
+        output::wanted(&self.output, || format!("{tree}\n"))?;
         if let Some(path) = &self.mutations {
             output::file(path, &found.mutations_for(path, style))?;
         }

@@ -6,14 +6,13 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use sidecore_phylo::io::data::rooted_model;
 use sidecore_phylo::io::input;
-use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooted::{RootedModel, all_roots_bytes};
 use sidecore_phylo::rooting::{
     Method, ModelRoots, Rooted, Rootstrap, by_model, check_steps, root, root_bytes, rootstrap,
 };
 use sidecore_phylo::topology;
-use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::progress::{advance, counted};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -90,9 +89,7 @@ impl Args {
             trees.push(rooted.with_context(shown)?);
         }
         let lines: Vec<String> = trees.iter().map(|it| it.tree.to_string()).collect();
-        if let Some(path) = &self.output {
-            output::file(path, &format!("{}\n", lines.join("\n")))?;
-        }
+        output::wanted(&self.output, || format!("{}\n", lines.join("\n")))?;
         if self.json {
             output::json(&Json { trees })?;
         } else if self.output.is_none() {
@@ -111,12 +108,8 @@ impl Args {
                  NONREV{{FILE}}"
             )
         })?;
-        let reader = reader();
-        let alignment = reader.alignment(msa)?;
-        let patterns = Patterns::new(&alignment, name.alphabet());
-        let patterns = patterns.with_context(|| msa.display().to_string())?;
-        reader.findings(msa, &alignment, [&patterns]);
-        let file = reader.trees(&self.trees)?;
+        let (alignment, patterns, _) = common::patterns(msa, name.alphabet())?;
+        let file = reader().trees(&self.trees)?;
         let tree = file.only()?;
         let start = RootedModel::new(name.clone(), &patterns);
         let nodes = tree.nodes().len() + 1;
@@ -127,20 +120,10 @@ impl Args {
             seed: self.seed,
         };
         let (pool, names) = (common::pool(None)?, alignment.names());
-        let bar = bar(Shape::Count, 0).with_message("roots");
-        let found = by_model(
-            tree,
-            names,
-            &patterns,
-            name,
-            &options,
-            &pool,
-            |done, all| {
-                bar.set_length(all as u64);
-                bar.set_position(done as u64);
-            },
-        );
-        bar.finish_and_clear();
+        let found = counted(0, "roots", |bar| {
+            let progress = |done, all| advance(bar, done, all);
+            by_model(tree, names, &patterns, name, &options, &pool, progress)
+        });
         let found = found.with_context(|| self.trees.display().to_string())?;
         if let (Some(path), Some(best)) = (&self.output, found.roots.first()) {
             output::file(path, &format!("{}\n", best.tree))?;
@@ -154,9 +137,7 @@ impl Args {
         let replicates = reader().trees(path)?;
         let found = rootstrap(file.only()?, &replicates.newicks);
         let found = found.with_context(|| path.display().to_string())?;
-        if let Some(path) = &self.output {
-            output::file(path, &format!("{}\n", found.tree))?;
-        }
+        output::wanted(&self.output, || format!("{}\n", found.tree))?;
         output::report(self.json, &found, Rootstrap::text)
     }
 }

@@ -1,10 +1,9 @@
 //! `sidecore phylo search`.
 
-use super::common::{self, Progress, Running};
+use super::common::{self, DataArgs, Progress, Running};
 use super::limits;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::trace::TraceArgs;
-use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_offload::Pool;
@@ -24,7 +23,7 @@ use sidecore_phylo::io::setup::{Choices, RunSetup};
 use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths};
 use sidecore_phylo::newick::Newick;
 use sidecore_status::Publisher;
-use sidecore_terminal::values::{Offered, named, number};
+use sidecore_terminal::values::{named, number};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -208,15 +207,8 @@ const VOID: f64 = 2.0 * LENGTH_MIN;
 /// Options that a run's results depend on.
 #[derive(clap::Args)]
 struct Options {
-    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
-    /// `-` is standard input, a folder has an alignment for each locus
-    #[arg(long, value_name = "FILE")]
-    msa: PathBuf,
-    /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions (RAxML's lines or NEXUS
-    /// sets), or auto for the one of the best BIC
-    #[arg(long, value_name = "MODEL|FILE")]
-    #[arg(value_parser = Offered(models), hide_possible_values = true)]
-    model: String,
+    #[command(flatten)]
+    data: DataArgs,
     /// Branch lengths of partitions: all alike (linked), each with a factor of its own (scaled), or
     /// all their own (unlinked); scaled unless given, or a partition's model has +B{…}
     #[arg(long, value_parser = common::linkages(), value_name = "LINKAGE")]
@@ -303,17 +295,18 @@ fn amount(text: &str) -> Result<Amount, String> {
 impl Options {
     /// The alignment and the model, for the run's status.
     fn subject(&self) -> [String; 2] {
-        let path = std::path::absolute(&self.msa).unwrap_or_else(|_| self.msa.clone());
-        [path.display().to_string(), self.model.clone()]
+        let DataArgs { msa, model } = &self.data;
+        let path = std::path::absolute(msa).unwrap_or_else(|_| msa.clone());
+        [path.display().to_string(), model.clone()]
     }
 
     /// Reads the run's files.
     fn read(&self) -> Result<RunSetup> {
         common::check_bnni(self.bnni, &self.support)?;
-        let site_frequencies = self.pmsf.text(&self.msa, &self.model, None)?;
+        let site_frequencies = self.pmsf.text(&self.data, None)?;
         let choices = Choices {
-            msa: &self.msa,
-            model: &self.model,
+            msa: &self.data.msa,
+            model: &self.data.model,
             site_frequencies: site_frequencies.as_deref(),
             lengths: self.brlen,
             starts: self.starts,

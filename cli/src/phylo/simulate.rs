@@ -66,9 +66,7 @@ impl Args {
         limits::check_work(&what, simulation_bytes(&model, taxa, sites))?;
         let alignment = simulate(&tree, &names, &model, sites, self.seed)?;
         output::bytes(&self.output, &alignment.to_phylip())?;
-        if let Some(path) = &self.tree_out {
-            output::file(path, &format!("{}\n", tree.to_newick(&names)))?;
-        }
+        output::wanted(&self.tree_out, || format!("{}\n", tree.to_newick(&names)))?;
         Ok(Outcome::Done)
     }
 }

@@ -1,6 +1,6 @@
 //! `sidecore phylo species`.
 
-use super::common::{self, reader};
+use super::common::{TreeRunArgs, reader};
 use crate::Outcome;
 use anyhow::Result;
 use sidecore_offload::Pool;
@@ -32,20 +32,13 @@ pub(crate) struct Args {
     /// Score this tree, in place of searching one
     #[arg(long, value_name = "FILE")]
     score: Option<PathBuf>,
-    /// Write the tree to this file, not to standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Number of engines; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: TreeRunArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let pool = common::pool(self.engines)?;
+        let pool = self.run.pool()?;
         if let Some(by) = self.weights {
             return self.weighted(by, &pool);
         }
@@ -58,8 +51,7 @@ impl Args {
             }
             None => species_tree(&genes(Vec::new())?, &pool)?,
         };
-        let text = found.tree.to_string();
-        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
+        self.run.deliver(&found, &found.tree.to_string())
     }
 
     /// The same with weights of the quartets.
@@ -74,8 +66,7 @@ impl Args {
         let read = reader().weighted_gene_trees(&self.genes, labels, self.contract, weights);
         let (genes, weights) = read?;
         let found = weighted_species_tree(&genes, &weights, tree, pool)?;
-        let text = found.tree.to_string();
-        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
+        self.run.deliver(&found, &found.tree.to_string())
     }
 }
 

@@ -2,6 +2,7 @@
 //! no terminal there are none.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sidecore_bare::width::ToU64;
 use std::io::IsTerminal;
 
 /// Form in which a bar shows its position.
@@ -69,6 +70,20 @@ pub fn watched<R>(
     });
     bar.finish_and_clear();
     done
+}
+
+/// Does `work` under a bar of `total` things with this message; the bar is gone at the end.
+pub fn counted<R>(total: u64, doing: &'static str, work: impl FnOnce(&ProgressBar) -> R) -> R {
+    let bar = bar(Shape::Count, total).with_message(doing);
+    let done = work(&bar);
+    bar.finish_and_clear();
+    done
+}
+
+/// Moves a bar to `done` of `all`, of which the number may have changed.
+pub fn advance(bar: &ProgressBar, done: usize, all: usize) {
+    bar.set_length(all.to_u64());
+    bar.set_position(done.to_u64());
 }
 
 /// Wide fields take the room that the others leave; narrow terminals get fewer fields.
