@@ -184,14 +184,23 @@ impl OpenArgs {
         };
         Ok(self.access.access()?.open_device(image, options)?)
     }
+}
 
-    /// The image's device, and the contents, with the writes in `overlay` where one is named.
-    pub(crate) fn source(
-        &self,
-        overlay: Option<&Path>,
-    ) -> Result<(Arc<Device>, Arc<dyn BlockSource>)> {
-        let device = self.device()?;
-        let source: Arc<dyn BlockSource> = match overlay {
+/// The contents of an image, and of an overlay on it.
+#[derive(clap::Args)]
+pub(super) struct ContentsArgs {
+    #[command(flatten)]
+    pub(super) open: OpenArgs,
+    /// Contents with the writes in this overlay
+    #[arg(long, value_name = "FILE")]
+    overlay: Option<PathBuf>,
+}
+
+impl ContentsArgs {
+    /// The image's device, and the contents.
+    pub(super) fn source(&self) -> Result<(Arc<Device>, Arc<dyn BlockSource>)> {
+        let device = self.open.device()?;
+        let source: Arc<dyn BlockSource> = match &self.overlay {
             Some(path) => Arc::new(open_to_read(Arc::clone(&device), path)?),
             None => Arc::clone(&device) as _,
         };
@@ -290,33 +299,85 @@ pub(super) fn status(
     }
 }
 
-/// Output that `-o` names: a file, a device or standard output.
-pub(super) fn target(path: &Path, no_clobber: bool, force: bool) -> Target<'_> {
-    if path.as_os_str() == "-" {
-        return Target::Stdout;
-    }
-    let existing = match (no_clobber, force) {
-        (true, _) => Existing::Keep,
-        (_, true) => Existing::Force,
-        _ => Existing::Replace,
-    };
-    Target::Path(path, existing)
+/// Output of a command that writes one file.
+#[derive(clap::Args)]
+pub(super) struct OutputArgs {
+    /// File to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    written: WrittenArgs,
 }
 
-/// Prints the report of a command that has written `output`: nothing for people where that is
-/// standard output.
-pub(super) fn written<R: Serialize>(
-    output: &Path,
-    json: bool,
-    timed: &Timed<R>,
-    text: impl FnOnce(&R, f64) -> Text,
-) -> Result<Outcome> {
-    if json {
-        output::json(timed)?;
-    } else if output.as_os_str() != "-" {
-        output::show(&text(&timed.report, timed.seconds))?;
+impl OutputArgs {
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.output
     }
-    Ok(Outcome::Done)
+
+    /// The same, as the library takes it.
+    pub(super) fn target(&self) -> Target<'_> {
+        self.written.target(&self.output)
+    }
+
+    /// True where the report is JSON.
+    pub(super) fn is_json(&self) -> bool {
+        self.written.json
+    }
+
+    /// As [`WrittenArgs::report`].
+    pub(super) fn report<R: Serialize>(
+        &self,
+        timed: &Timed<R>,
+        text: impl FnOnce(&R, f64) -> Text,
+    ) -> Result<Outcome> {
+        self.written.report(&self.output, timed, text)
+    }
+}
+
+/// Treatment of an output that exists, and the report on what was written.
+#[derive(clap::Args)]
+pub(super) struct WrittenArgs {
+    /// Refuse when the file exists already
+    #[arg(long, conflicts_with = "force")]
+    no_clobber: bool,
+    /// Write straight onto the file though it is no regular file (a block device)
+    #[arg(long)]
+    force: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl WrittenArgs {
+    /// Output that `-o` names: a file, a device or standard output.
+    pub(super) fn target<'p>(&self, path: &'p Path) -> Target<'p> {
+        if path.as_os_str() == "-" {
+            return Target::Stdout;
+        }
+        let existing = match (self.no_clobber, self.force) {
+            (true, _) => Existing::Keep,
+            (_, true) => Existing::Force,
+            _ => Existing::Replace,
+        };
+        Target::Path(path, existing)
+    }
+
+    /// Prints the report of a command that has written `output`: nothing for people where that is
+    /// standard output.
+    pub(super) fn report<R: Serialize>(
+        &self,
+        output: &Path,
+        timed: &Timed<R>,
+        text: impl FnOnce(&R, f64) -> Text,
+    ) -> Result<Outcome> {
+        if self.json {
+            output::json(timed)?;
+        } else if output.as_os_str() != "-" {
+            output::show(&text(&timed.report, timed.seconds))?;
+        }
+        Ok(Outcome::Done)
+    }
 }
 
 /// An owner and a group, by their numbers.

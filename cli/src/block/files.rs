@@ -3,7 +3,7 @@
 //! Why here: they open an image alike and name files alike. The file systems are read by
 //! `sidecore_files`.
 
-use super::common::{OpenArgs, parse_owner};
+use super::common::{ContentsArgs, parse_owner};
 use crate::output::Timed;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -24,25 +24,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The image whose files are meant.
-#[derive(clap::Args)]
-pub(super) struct TreeArgs {
-    #[command(flatten)]
-    pub(super) open: OpenArgs,
-    /// Contents with the writes in this overlay
-    #[arg(long, value_name = "FILE")]
-    overlay: Option<PathBuf>,
-}
-
-impl TreeArgs {
+impl ContentsArgs {
     /// Opens the file system inside.
-    pub(super) fn open(&self) -> Result<Box<dyn Tree>> {
-        Ok(self.open_with_device()?.1)
+    fn tree(&self) -> Result<Box<dyn Tree>> {
+        Ok(self.tree_with_device()?.1)
     }
 
     /// The same, with the image's device.
-    fn open_with_device(&self) -> Result<(Arc<Device>, Box<dyn Tree>)> {
-        let (device, source) = self.open.source(self.overlay.as_deref())?;
+    fn tree_with_device(&self) -> Result<(Arc<Device>, Box<dyn Tree>)> {
+        let (device, source) = self.source()?;
         let name = name(&self.open.image);
         let tree = sidecore_files::open(source);
         let tree = tree.with_context(|| format!("cannot read the files in {name}"))?;
@@ -53,7 +43,7 @@ impl TreeArgs {
 #[derive(clap::Args)]
 pub(crate) struct LsArgs {
     #[command(flatten)]
-    tree: TreeArgs,
+    contents: ContentsArgs,
     /// Files and directories in the image, from its root [default: /]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -68,7 +58,7 @@ pub(crate) struct LsArgs {
 #[derive(clap::Args)]
 pub(crate) struct CatArgs {
     #[command(flatten)]
-    tree: TreeArgs,
+    contents: ContentsArgs,
     /// Files in the image, from its root; patterns as in `block ls`
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
@@ -77,7 +67,7 @@ pub(crate) struct CatArgs {
 #[derive(clap::Args)]
 pub(crate) struct FindArgs {
     #[command(flatten)]
-    tree: TreeArgs,
+    contents: ContentsArgs,
     /// Starting points, from the root of the image [default: /]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -128,7 +118,7 @@ pub(super) fn stdout() -> BufWriter<StdoutLock<'static>> {
 
 impl LsArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let listing = Listing::of(&*self.tree.open()?, &self.paths)?;
+        let listing = Listing::of(&*self.contents.tree()?, &self.paths)?;
         if self.json {
             output::json(&listing)?;
         } else {
@@ -142,7 +132,7 @@ impl LsArgs {
 
 impl CatArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let tree = self.tree.open()?;
+        let tree = self.contents.tree()?;
         let mut stdout = std::io::stdout().lock();
         let absent = concatenate(&*tree, &self.paths, &mut stdout)?;
         stdout.flush()?;
@@ -152,7 +142,7 @@ impl CatArgs {
 
 impl FindArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let (device, tree) = self.tree.open_with_device()?;
+        let (device, tree) = self.contents.tree_with_device()?;
         let choice = Choice::of(self.name.as_ref(), self.kind.as_deref())?;
         let trace = self.in_trace.as_ref().map(|path| {
             let read = read_trace(path, device.index());
@@ -182,7 +172,7 @@ impl FindArgs {
 #[derive(clap::Args)]
 pub(crate) struct ExtractArgs {
     #[command(flatten)]
-    tree: TreeArgs,
+    contents: ContentsArgs,
     /// Files and directories in the image, from its root; patterns as in `block ls` [default: all]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -212,7 +202,7 @@ pub(crate) struct ExtractArgs {
 
 impl ExtractArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let tree = self.tree.open()?;
+        let tree = self.contents.tree()?;
         let mut wanted = Wanted::of(&self.paths)?;
         if let Some(directory) = &self.directory {
             let folder = std::fs::create_dir_all(directory)
@@ -231,7 +221,7 @@ impl ExtractArgs {
 
     fn extract(&self, tree: &dyn Tree, wanted: &mut Wanted, into: &Folder) -> Result<Outcome> {
         let began = Instant::now();
-        let mut options = Options::new(self.tree.open.engines.count());
+        let mut options = Options::new(self.contents.open.engines.count());
         options.overwrite = self.overwrite;
         options.owner = self.owner;
         options.bytes_max = self.limit;

@@ -1,7 +1,7 @@
 //! `sidecore block clone` (of an overlay, or a first one of an image), `rebase`, `snapshot`,
 //! `resize` and `commit`.
 
-use super::common::{AccessArgs, MemoryArgs, OpenArgs, TimeArgs, target, written};
+use super::common::{AccessArgs, MemoryArgs, OpenArgs, OutputArgs, TimeArgs};
 use crate::output::Timed;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -28,15 +28,9 @@ use std::time::{Duration, Instant};
 pub(crate) struct CloneArgs {
     /// Overlay to clone, which no process may have open to write; or an image
     overlay: PathBuf,
-    #[command(flatten)]
-    access: AccessArgs,
     /// The clone: a file that is not there yet
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Image that OVERLAY stands on: needed where that is encrypted, with --identity or
-    /// --passphrase-file
-    #[arg(long, value_name = "IMAGE")]
-    base: Option<PathBuf>,
     /// Make a layer also where blocks could be shared
     #[arg(long)]
     layer: bool,
@@ -49,7 +43,7 @@ pub(crate) struct CloneArgs {
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     size: Option<u64>,
     #[command(flatten)]
-    memory: MemoryArgs,
+    base: BaseArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -59,12 +53,12 @@ impl CloneArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let kind = match tools::is_overlay_file(&self.overlay)? {
             true => {
-                let base = identity_of(self.base.as_deref(), &self.access, self.memory)?;
+                let base = self.base.identity()?;
                 let how = (!self.layer, self.size);
                 clone_sized(&self.overlay, &self.new, base.as_ref(), how)?
             }
             false => {
-                let identity = identity(&self.overlay, &self.access, self.memory)?;
+                let identity = self.base.identity_of(&self.overlay)?;
                 let size = self.size.unwrap_or(identity.size_bytes);
                 let sizes = (size, grain(self.grain, size));
                 let name = name(&self.overlay);
@@ -85,23 +79,33 @@ impl CloneArgs {
     }
 }
 
-/// The identity of an image, with its key if it is encrypted.
-fn identity(image: &Path, access: &AccessArgs, memory: MemoryArgs) -> Result<Identity> {
-    let access = access.access()?;
-    let open = |bytes| access.open_whole(image, bytes);
-    let opened = memory.open(open)?;
-    let identity = Identity::of(&opened.index, &opened.image);
-    identity.context("cannot read the image")
+/// The image below an overlay that is no server's.
+#[derive(clap::Args)]
+struct BaseArgs {
+    /// Image that OVERLAY stands on: needed where that is encrypted, with --identity or
+    /// --passphrase-file
+    #[arg(long, value_name = "IMAGE")]
+    base: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    memory: MemoryArgs,
 }
 
-/// The same of the image that `--base` names, where it does.
-fn identity_of(
-    image: Option<&Path>,
-    access: &AccessArgs,
-    memory: MemoryArgs,
-) -> Result<Option<Identity>> {
-    let found = image.map(|image| identity(image, access, memory));
-    found.transpose()
+impl BaseArgs {
+    /// The identity of an image, with its key if it is encrypted.
+    fn identity_of(&self, image: &Path) -> Result<Identity> {
+        let access = self.access.access()?;
+        let opened = self.memory.open(|bytes| access.open_whole(image, bytes))?;
+        let identity = Identity::of(&opened.index, &opened.image);
+        identity.context("cannot read the image")
+    }
+
+    /// The same of the image that `--base` names, where it does.
+    fn identity(&self) -> Result<Option<Identity>> {
+        let found = self.base.as_deref().map(|image| self.identity_of(image));
+        found.transpose()
+    }
 }
 
 #[derive(serde::Serialize)]
@@ -204,14 +208,8 @@ pub(crate) struct ResizeArgs {
     /// Size of the device, at least its present one
     #[arg(value_name = "SIZE", value_parser = quantity::size)]
     size: u64,
-    /// Image that OVERLAY stands on: needed where that is encrypted, with --identity or
-    /// --passphrase-file
-    #[arg(long, value_name = "IMAGE")]
-    base: Option<PathBuf>,
     #[command(flatten)]
-    access: AccessArgs,
-    #[command(flatten)]
-    memory: MemoryArgs,
+    base: BaseArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -222,7 +220,7 @@ impl ResizeArgs {
         let path = Path::new(&self.name);
         let resized = match tools::is_overlay_file(path)? {
             true => {
-                let base = identity_of(self.base.as_deref(), &self.access, self.memory)?;
+                let base = self.base.identity()?;
                 Resized {
                     size_bytes: self.size,
                     former_bytes: tools::grow(path, base.as_ref(), self.size)?,
@@ -250,9 +248,6 @@ pub(crate) struct CommitArgs {
     /// Overlays, the lowest first; of layers that stand on one another the uppermost will do
     #[arg(required = true, value_name = "OVERLAY")]
     overlays: Vec<PathBuf>,
-    /// Image to write
-    #[arg(short, long, value_name = "IMAGE")]
-    output: PathBuf,
     /// Compression level of the frames that are compressed again
     #[arg(long, value_name = "N")]
     level: Option<i32>,
@@ -271,15 +266,8 @@ pub(crate) struct CommitArgs {
     new_passphrase_file: Option<PathBuf>,
     #[command(flatten)]
     time: TimeArgs,
-    /// Refuse when the image exists already
-    #[arg(long, conflicts_with = "force")]
-    no_clobber: bool,
-    /// Write straight onto the output though it is no regular file (a block device)
-    #[arg(long)]
-    force: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl CommitArgs {
@@ -315,15 +303,15 @@ impl CommitArgs {
                 deadline: self.time.deadline(),
             },
         };
-        let target = target(&self.output, self.no_clobber, self.force);
+        let target = self.output.target();
         let guard = Guard { seal, lock };
         let report = watched(Some(index.raw_bytes()), "committing", |on_bytes| {
             let image = device.image();
             commit(image, index, &overlay, target, &options, guard, on_bytes)
         })?;
         let timed = Timed::since(began, None, report);
-        written(&self.output, self.json, &timed, |committed, seconds| {
-            committed.text(&self.output, seconds)
+        self.output.report(&timed, |committed, seconds| {
+            committed.text(self.output.path(), seconds)
         })
     }
 }

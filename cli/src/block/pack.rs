@@ -1,6 +1,6 @@
 //! `sidecore block pack`.
 
-use super::common::{Engines, WholeArgs, parse_owner, target, written};
+use super::common::{Engines, WholeArgs, WrittenArgs, parse_owner};
 use crate::Outcome;
 use crate::output::{self, Timed};
 use anyhow::{Context, Result};
@@ -125,15 +125,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CIPHER", requires = "encrypt")]
     #[arg(value_parser = one_of::<Cipher>(Cipher::ALL.map(Cipher::name)))]
     cipher: Option<Cipher>,
-    /// Refuse when the image exists already
-    #[arg(long, conflicts_with = "force")]
-    no_clobber: bool,
-    /// Write straight onto IMAGE though it is no regular file (a block device)
-    #[arg(long)]
-    force: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    written: WrittenArgs,
 }
 
 impl Args {
@@ -169,14 +162,15 @@ impl Args {
         let options = self.options(chosen, self.cdc, self.thin, memory_bytes - source_bytes);
         let source = self.open_source(form, source_bytes)?;
         let inner = source.inner;
-        let target = target(&self.output, self.no_clobber, self.force);
+        let target = self.written.target(&self.output);
         let report = watched(source.size_bytes, "packing", |on_bytes| {
             pack_guarded(source, target, &options, guard, on_bytes)
         })?;
         let inner = inner.map(Kind::name);
         let timed = Timed::since(began, Some(options.engines), Packed { report, inner });
-        written(&self.output, self.json, &timed, |packed, seconds| {
-            packed.report.text(&self.output, seconds)
+        let output = &self.output;
+        self.written.report(output, &timed, |packed, seconds| {
+            packed.report.text(output, seconds)
         })
     }
 
@@ -227,12 +221,12 @@ impl Args {
         let to = self.output.to_string_lossy();
         let mut said = Ok(());
         let converted = convert(&original, &to, &packing, &mut |layer| {
-            if !self.json && said.is_ok() {
+            if !self.written.json && said.is_ok() {
                 said = output::line(&layer.line());
             }
         })?;
         said?;
-        output::report(self.json, &converted, |converted| {
+        output::report(self.written.json, &converted, |converted| {
             format!("{to}: {}", converted.index).into()
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! Why here: the arguments; the store is `sidecore_store`'s, and its place `sidecore_remote`'s.
 
-use super::common::{Engines, OpenArgs, target, written};
+use super::common::{Engines, OpenArgs, OutputArgs};
 use crate::output::Timed;
 use crate::{Outcome, output, run_each};
 use anyhow::Result;
@@ -160,11 +160,8 @@ impl AddArgs {
         let stored = watched(Some(device.size_bytes()), "storing", |on_bytes| {
             session.store(&*device, on_bytes)
         })?;
-        let timed = Timed {
-            report: session.publish(&self.name, &stored, self.replace)?,
-            engines: Some(engines),
-            seconds: began.elapsed().as_secs_f64(),
-        };
+        let published = session.publish(&self.name, &stored, self.replace)?;
+        let timed = Timed::since(began, Some(engines), published);
         output::report(self.json, &timed, |timed| timed.report.text(timed.seconds))
     }
 }
@@ -203,9 +200,6 @@ pub(crate) struct GetArgs {
     store: PathBuf,
     /// Name of the version
     name: String,
-    /// File to write; `-` is standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
     /// Write a compressed image instead of the bytes themselves
     #[arg(long)]
     image: bool,
@@ -214,10 +208,7 @@ pub(crate) struct GetArgs {
     #[command(flatten)]
     engines: Engines,
     #[command(flatten)]
-    existing: ExistingArgs,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    output: OutputArgs,
 }
 
 impl GetArgs {
@@ -226,8 +217,7 @@ impl GetArgs {
         let domain = self.keys.domain()?;
         let version = Version::open(&open(&self.store)?, &self.name, domain)?;
         let engines = self.engines.count();
-        let ExistingArgs { no_clobber, force } = self.existing;
-        let target = target(&self.output, no_clobber, force);
+        let target = self.output.target();
         let version = Arc::new(version);
         let raw_bytes = version.raw_bytes();
         let stored_bytes = watched(Some(raw_bytes), "writing", |on_bytes| {
@@ -237,13 +227,9 @@ impl GetArgs {
             raw_bytes,
             stored_bytes,
         };
-        let timed = Timed {
-            report: got,
-            engines: Some(engines),
-            seconds: began.elapsed().as_secs_f64(),
-        };
-        written(&self.output, self.json, &timed, |got, seconds| {
-            let (path, raw) = (self.output.display(), bytes(got.raw_bytes));
+        let timed = Timed::since(began, Some(engines), got);
+        self.output.report(&timed, |got, seconds| {
+            let (path, raw) = (self.output.path().display(), bytes(got.raw_bytes));
             format!("{path}: {raw} in {seconds:.1} s").into()
         })
     }
@@ -253,17 +239,6 @@ impl GetArgs {
 struct Got {
     raw_bytes: u64,
     stored_bytes: u64,
-}
-
-/// Treatment of an output that exists.
-#[derive(clap::Args, Clone, Copy)]
-struct ExistingArgs {
-    /// Refuse when the file exists already
-    #[arg(long, conflicts_with = "force")]
-    no_clobber: bool,
-    /// Write straight onto FILE though it is no regular file (a block device)
-    #[arg(long)]
-    force: bool,
 }
 
 #[derive(clap::Args)]

@@ -1,6 +1,6 @@
 //! `sidecore block unpack`, `verify` and `export`: an image from its first byte to its last.
 
-use super::common::{AccessArgs, Engines, OpenArgs, TimeArgs, WholeArgs, target, written};
+use super::common::{AccessArgs, ContentsArgs, Engines, OutputArgs, TimeArgs, WholeArgs};
 use crate::output::Timed;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -20,22 +20,12 @@ pub(crate) struct Args {
     image: PathBuf,
     #[command(flatten)]
     access: AccessArgs,
-    /// File to write; `-` is standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
     #[command(flatten)]
     engines: Engines,
     #[command(flatten)]
     whole: WholeArgs,
-    /// Refuse when the file exists already
-    #[arg(long, conflicts_with = "force")]
-    no_clobber: bool,
-    /// Write straight onto FILE though it is no regular file (a block device)
-    #[arg(long)]
-    force: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl Args {
@@ -44,7 +34,7 @@ impl Args {
         let memory = self.whole.memory();
         let access = self.access.access()?;
         let opened = memory.open(|bytes| access.open_whole(&self.image, bytes))?;
-        let target = target(&self.output, self.no_clobber, self.force);
+        let target = self.output.target();
         let engines = self.engines.count();
         let work = Work::of(engines, self.whole.limits(&opened));
         let (image, index) = (&opened.image, &opened.index);
@@ -52,8 +42,8 @@ impl Args {
             unpack_image(image, index, target, work, on_bytes)
         })?;
         let timed = Timed::since(began, Some(engines), unpacked);
-        written(&self.output, self.json, &timed, |unpacked, seconds| {
-            let (path, bytes) = (self.output.display(), bytes(unpacked.raw_bytes));
+        self.output.report(&timed, |unpacked, seconds| {
+            let (path, bytes) = (self.output.path().display(), bytes(unpacked.raw_bytes));
             format!("{path}: {bytes} in {seconds:.1} s").into()
         })
     }
@@ -116,40 +106,29 @@ impl VerifyArgs {
 #[derive(clap::Args)]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
-    open: OpenArgs,
-    /// Contents with the writes in this overlay
-    #[arg(long, value_name = "FILE")]
-    overlay: Option<PathBuf>,
+    contents: ContentsArgs,
     /// Write a qcow2 image
     #[arg(long)]
     qcow2: bool,
-    /// File to write
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
     #[command(flatten)]
     time: TimeArgs,
-    /// Refuse when the file exists already
-    #[arg(long, conflicts_with = "force")]
-    no_clobber: bool,
-    /// Write straight onto FILE though it is no regular file (a block device)
-    #[arg(long)]
-    force: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl ExportArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let to_stdout = self.output.as_os_str() == "-";
+        let path = self.output.path().display();
+        let to_stdout = self.output.path().as_os_str() == "-";
         anyhow::ensure!(
-            !to_stdout || !(self.qcow2 || self.json),
+            !to_stdout || !(self.qcow2 || self.output.is_json()),
             "standard output takes the plain contents only; name a file with -o"
         );
         let began = Instant::now();
-        let (device, source) = self.open.source(self.overlay.as_deref())?;
-        if device.index().lock().is_some() || self.open.domain().is_some() {
-            let path = self.output.display().to_string();
+        let (device, source) = self.contents.source()?;
+        let open = &self.contents.open;
+        if device.index().lock().is_some() || open.domain().is_some() {
+            let path = path.to_string();
             let place = if to_stdout { "standard output" } else { &path };
             tracing::warn!("the image is encrypted; {place} is in the clear");
         }
@@ -157,18 +136,18 @@ impl ExportArgs {
             true => FlatFormat::Qcow2,
             false => FlatFormat::Raw,
         };
-        let target = target(&self.output, self.no_clobber, self.force);
+        let target = self.output.target();
         let limits = Limits {
             deadline: self.time.deadline(),
             ..Limits::default()
         };
-        let work = Work::of(self.open.engines.count(), limits);
+        let work = Work::of(open.engines.count(), limits);
         let exported = watched(Some(source.size_bytes()), "exporting", |on_bytes| {
             export(&*source, target, format, work, on_bytes)
         })?;
         let timed = Timed::since(began, None, exported);
-        written(&self.output, self.json, &timed, |exported, seconds| {
-            let (path, raw) = (self.output.display(), bytes(exported.raw_bytes));
+        self.output.report(&timed, |exported, seconds| {
+            let raw = bytes(exported.raw_bytes);
             format!("{path}: {raw} in {seconds:.1} s").into()
         })
     }
