@@ -7,14 +7,13 @@
 use crate::figures::{Files, Outputs};
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::builder::ValueParser;
-use sidecore_bench::{block, net, offload};
+use sidecore_bench::{BenchError, Measured, block, net, offload};
 use sidecore_terminal::values::one_of;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tempfile::TempDir;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -110,81 +109,84 @@ fn net_groups() -> String {
     format!("Run only these: {}", names.join(", "))
 }
 
-/// The flag that a signal raises; the files are there, or the bench is refused.
-fn begin(files: &Files) -> Result<Arc<AtomicBool>> {
+/// Measures by `run`, which gets this program, a directory for sockets and the flag that a signal
+/// raises; writes the files, and prints the report by `print`.
+fn measure<R: Measured>(
+    files: &Files,
+    run: impl FnOnce(PathBuf, &Path, Arc<AtomicBool>) -> Result<R, BenchError>,
+    print: impl FnOnce(&R) -> Result<()>,
+) -> Result<Outcome> {
     let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
+    // Before anything is measured: a file that cannot be written is refused now.
     files.begin()?;
-    Ok(cancel)
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let scratch = tempfile::Builder::new().prefix("sidecore-bench-").tempdir();
+    let scratch = scratch.context("cannot make a directory for sockets")?;
+    let report = run(program, scratch.path(), cancel)?;
+    files.write(|| report.tsv(), || Ok(report.draw()?))?;
+    print(&report)?;
+    Ok(Outcome::of(report.failures().is_empty()))
 }
 
-fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().context("cannot find this program")
-}
-
-fn scratch() -> Result<TempDir> {
-    let made = tempfile::Builder::new().prefix("sidecore-bench-").tempdir();
-    made.context("cannot make a directory for sockets")
+/// Shows a line of progress.
+fn note(line: &str) {
+    output::note!("{line}");
 }
 
 impl BlockArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let files = &self.outputs.files;
-        let cancel = begin(files)?;
-        let config = block::Config {
-            image: self.image.clone(),
-            quick: self.quick,
-            rounds: self.rounds.map(usize::from),
-            only: self.only.clone(),
-            sidecore: this_program()?,
-            scratch: self.scratch.clone(),
+        let outputs = &self.outputs;
+        let run = |sidecore, _: &Path, cancel| {
+            let config = block::Config {
+                image: self.image,
+                quick: self.quick,
+                rounds: self.rounds.map(usize::from),
+                only: self.only,
+                sidecore,
+                scratch: self.scratch,
+            };
+            block::run(&config, cancel, &mut note)
         };
-        let report = match block::run(&config, cancel, &mut |line| output::note!("{line}")) {
-            Err(block::BenchError::Missing(reason)) => bail!(reason),
-            other => other?,
-        };
-        files.write(|| report.tsv(), || Ok(block::picture::draw(&report)?))?;
-        self.outputs
-            .print(&report, block::report::render, block::report::people)?;
-        Ok(Outcome::of(report.figures.failures.is_empty()))
+        measure(&outputs.files, run, |report| {
+            outputs.print(report, block::report::render, block::report::people)
+        })
     }
 }
 
 impl NetArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let files = &self.outputs.files;
-        let cancel = begin(files)?;
-        let scratch = scratch()?;
-        let config = net::Config {
-            quick: self.quick,
-            rounds: self.rounds.map(usize::from),
-            only: self.only.clone(),
-            sidecore: this_program()?,
-            scratch: scratch.path().to_owned(),
+        let outputs = &self.outputs;
+        let run = |sidecore, scratch: &Path, cancel| {
+            let config = net::Config {
+                quick: self.quick,
+                rounds: self.rounds.map(usize::from),
+                only: self.only,
+                sidecore,
+                scratch: scratch.to_owned(),
+            };
+            net::run(&config, cancel, &mut note)
         };
-        let report = net::run(&config, cancel, &mut |line| output::note!("{line}"))?;
-        files.write(|| report.tsv(), || Ok(net::picture::draw(&report)?))?;
-        self.outputs
-            .print(&report, net::report::render, net::report::people)?;
-        Ok(Outcome::of(report.figures.failures.is_empty()))
+        measure(&outputs.files, run, |report| {
+            outputs.print(report, net::report::render, net::report::people)
+        })
     }
 }
 
 impl OffloadArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let cancel = begin(&self.files)?;
-        let scratch = scratch()?;
-        let config = offload::Config {
-            quick: self.quick,
-            only: self.only.clone(),
-            workers: self.workers.iter().copied().map(usize::from).collect(),
-            sidecore: this_program()?,
-            scratch: scratch.path().to_owned(),
+        let run = |sidecore, scratch: &Path, cancel| {
+            let config = offload::Config {
+                quick: self.quick,
+                only: self.only,
+                workers: self.workers.iter().copied().map(usize::from).collect(),
+                sidecore,
+                scratch: scratch.to_owned(),
+            };
+            offload::run(&config, cancel, &mut note)
         };
-        let report = offload::run(&config, cancel, &mut |line| output::note!("{line}"))?;
-        let draw = || Ok(offload::picture::draw(&report)?);
-        self.files.write(|| report.tsv(), draw)?;
-        output::report(self.json, &report, offload::tables::text)?;
-        Ok(Outcome::of(report.figures.failures.is_empty()))
+        measure(&self.files, run, |report| {
+            output::report(self.json, report, offload::tables::text).map(drop)
+        })
     }
 }
 

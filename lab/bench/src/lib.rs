@@ -16,6 +16,8 @@ pub mod net;
 pub mod offload;
 pub mod phylo;
 
+pub use frame::{BenchError, Measured};
+
 /// The README's example: it compiles and runs.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -5,10 +5,11 @@
 //! `peers[]{name metric here peer ratio spread}` keep their names; a figure without its spread and
 //! rounds is not in here.
 
-use crate::frame::{Head, Reported, text};
+use crate::frame::{Head, Measured, Reported, text};
 use crate::measure::stats::percent;
 use crate::measure::{Figures, markdown};
 use serde::Serialize;
+use sidecore_plot::PlotError;
 use sidecore_terminal::Text;
 
 /// A whole run.
@@ -53,11 +54,19 @@ impl Report {
             scaling: Vec::new(),
         }
     }
+}
 
-    /// Every sample, one a line, under the head.
-    #[must_use]
-    pub fn tsv(&self) -> String {
+impl Measured for Report {
+    fn tsv(&self) -> String {
         self.head.tsv(&self.figures.samples)
+    }
+
+    fn draw(&self) -> Result<String, PlotError> {
+        super::picture::draw(self)
+    }
+
+    fn failures(&self) -> &[String] {
+        &self.figures.failures
     }
 }
 

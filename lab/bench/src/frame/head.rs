@@ -5,6 +5,7 @@ use crate::measure::quiet::Noise;
 use crate::measure::report::{Sample, tsv};
 use crate::measure::{Figures, markdown};
 use serde::Serialize;
+use sidecore_plot::PlotError;
 use std::path::Path;
 
 /// Circumstances of a run.
@@ -27,6 +28,21 @@ pub struct Head {
     pub noise: Noise,
     /// Seconds that the run took.
     pub seconds: f64,
+}
+
+/// A report, as a command writes it.
+pub trait Measured: Serialize {
+    /// Every sample, one a line, under the head.
+    fn tsv(&self) -> String;
+
+    /// The figures as SVG.
+    ///
+    /// # Errors
+    /// [`PlotError`].
+    fn draw(&self) -> Result<String, PlotError>;
+
+    /// The measurements that failed, with their reasons.
+    fn failures(&self) -> &[String];
 }
 
 /// A report that a [`Frame`](super::Frame) fills.

@@ -21,6 +21,7 @@ pub(crate) mod text;
 pub use error::BenchError;
 pub(crate) use error::{from_service, interrupted};
 pub(crate) use group::{Group, Service};
+pub use head::Measured;
 pub(crate) use head::{Head, Reported};
 
 use crate::measure::Row;

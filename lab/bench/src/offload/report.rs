@@ -7,11 +7,12 @@
 //! Pure. Source: own.
 
 pub use super::asynchronous::JobsRow;
-use crate::frame::{Head, Reported};
+use crate::frame::{Head, Measured, Reported};
 use crate::measure::Figures;
 use crate::measure::stats::{Outcome, Series};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use sidecore_plot::PlotError;
 
 /// A whole run.
 #[derive(Debug, Clone, Serialize)]
@@ -268,6 +269,20 @@ pub struct Target {
     pub met: bool,
 }
 
+impl Measured for Report {
+    fn tsv(&self) -> String {
+        self.head.tsv(&self.figures.samples)
+    }
+
+    fn draw(&self) -> Result<String, PlotError> {
+        super::picture::draw(self)
+    }
+
+    fn failures(&self) -> &[String] {
+        &self.figures.failures
+    }
+}
+
 impl Reported for Report {
     fn parts(&mut self) -> (&mut Head, &mut Figures) {
         (&mut self.head, &mut self.figures)
@@ -303,12 +318,6 @@ impl Report {
     #[must_use]
     pub fn trip(&self, name: &str) -> Option<&Trip> {
         self.round_trip_ns.iter().find(|trip| trip.name == name)
-    }
-
-    /// Every sample, one a line, under the head.
-    #[must_use]
-    pub fn tsv(&self) -> String {
-        self.head.tsv(&self.figures.samples)
     }
 
     /// Compares the figures with their targets. A figure that was not measured has no line.
