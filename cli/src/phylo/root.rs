@@ -125,8 +125,8 @@ impl Args {
             by_model(tree, names, &patterns, name, &options, &pool, progress)
         });
         let found = found.with_context(|| self.trees.display().to_string())?;
-        if let (Some(path), Some(best)) = (&self.output, found.roots.first()) {
-            output::file(path, &format!("{}\n", best.tree))?;
+        if let Some(best) = found.best() {
+            output::wanted(&self.output, || format!("{best}\n"))?;
         }
         output::report(self.json, &found, ModelRoots::text)
     }

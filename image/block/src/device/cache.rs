@@ -68,7 +68,7 @@ pub(crate) enum Lookup {
 
 /// Counts since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct CacheCounts {
+pub(crate) struct CacheCounts {
     /// Lookups that found the bytes.
     pub hits: u64,
     /// Lookups that found another reader decompressing them.

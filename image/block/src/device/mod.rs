@@ -279,8 +279,7 @@ impl Device {
     }
 
     /// Counters of the cache since the start.
-    #[must_use]
-    pub fn cache_counts(&self) -> CacheCounts {
+    pub(crate) fn cache_counts(&self) -> CacheCounts {
         self.cache.lock().counts()
     }
 

@@ -437,10 +437,10 @@ pub struct NicReport {
     pub kind: &'static str,
     /// Links of a bond.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<LinkReport>,
+    pub(crate) links: Vec<LinkReport>,
     /// Peers of a tunnel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub peers: Vec<PeerReport>,
+    pub(crate) peers: Vec<PeerReport>,
     /// Frames, or datagrams, of no link or peer.
     pub dropped: u64,
     /// Times that a link has replaced another.
@@ -449,7 +449,7 @@ pub struct NicReport {
 
 /// A link of a bond.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct LinkReport {
+pub(crate) struct LinkReport {
     /// Its interface.
     pub name: String,
     /// It could carry frames.
@@ -470,7 +470,7 @@ pub struct LinkReport {
 
 /// A peer of a tunnel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct PeerReport {
+pub(crate) struct PeerReport {
     /// Its public key, in base64.
     pub public_key: String,
     /// Its address on the outside, if known.

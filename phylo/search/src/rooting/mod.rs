@@ -24,7 +24,7 @@ mod mad;
 mod model;
 mod unrooted;
 
-pub use model::{ModelRootError, ModelRoots, RootPlace, RootShare, Rootstrap, by_model, rootstrap};
+pub use model::{ModelRootError, ModelRoots, Rootstrap, by_model, rootstrap};
 
 use crate::newick::NODE_BYTES;
 use crate::newick::Newick;

@@ -51,15 +51,15 @@ pub enum ModelRootError {
 
 /// A branch as the place of the root.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct RootPlace {
+struct RootPlace {
     /// The tree with its root there, with the lengths that fit best. Serialized as its text.
     #[serde(serialize_with = "as_text")]
-    pub tree: Newick,
+    tree: Newick,
     /// The taxa on the smaller side of the root.
-    pub outgroup: Vec<String>,
+    outgroup: Vec<String>,
     /// Log-likelihood and tests.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    verdict: Verdict,
 }
 
 /// All branches as the place of the root.
@@ -68,10 +68,16 @@ pub struct ModelRoots {
     /// The model with all its values.
     pub model: String,
     /// The best one first.
-    pub roots: Vec<RootPlace>,
+    roots: Vec<RootPlace>,
 }
 
 impl ModelRoots {
+    /// The tree with the best root.
+    #[must_use]
+    pub fn best(&self) -> Option<&Newick> {
+        self.roots.first().map(|place| &place.tree)
+    }
+
     /// The same for people.
     #[must_use]
     pub fn text(&self) -> Text {
@@ -101,8 +107,8 @@ impl ModelRoots {
             table.row(cells);
         }
         text.table(table);
-        if let Some(best) = self.roots.first() {
-            text.fact("tree", best.tree.to_string());
+        if let Some(best) = self.best() {
+            text.fact("tree", best.to_string());
         }
         text
     }
@@ -229,11 +235,11 @@ fn outgroup(tree: &Newick) -> Vec<String> {
 
 /// The share of rooted replicates whose root is on a branch.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct RootShare {
+struct RootShare {
     /// From 0 to 1.
-    pub share: f64,
+    share: f64,
     /// The taxa behind the branch, seen from the tree's own root.
-    pub taxa: Vec<String>,
+    taxa: Vec<String>,
 }
 
 /// Rootstraps of a tree's branches.
@@ -246,7 +252,7 @@ pub struct Rootstrap {
     /// That of the tree's own root; none where it has no root of two branches.
     pub root: Option<f64>,
     /// The branches that are the root of a replicate, the most frequent one first.
-    pub branches: Vec<RootShare>,
+    branches: Vec<RootShare>,
     /// The share of replicates whose root is on no branch of the tree.
     pub elsewhere: f64,
     /// Number of replicates.
