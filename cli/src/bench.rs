@@ -4,7 +4,7 @@
 //! `sidecore_bench`. Must stay true: results alone go to standard output; Ctrl-C ends the run in
 //! order.
 
-use crate::figures::{Files, Outputs};
+use crate::output::{Files, Outputs};
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};

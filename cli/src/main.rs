@@ -9,7 +9,6 @@ mod bench;
 mod block;
 mod cell;
 mod daemon;
-mod figures;
 mod live;
 mod manual;
 mod net;

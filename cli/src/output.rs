@@ -135,6 +135,70 @@ pub(crate) fn check_file(path: &Path) -> Result<()> {
     check_named(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Output files of a bench.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Files {
+    /// Write every sample to this file (TSV)
+    #[arg(long, value_name = "FILE")]
+    tsv: Option<PathBuf>,
+    /// Draw the figures to this file (SVG)
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+impl Files {
+    /// Creates the files, empty; call it before anything is measured.
+    pub(crate) fn begin(&self) -> Result<()> {
+        self.tsv.as_deref().map_or(Ok(()), check_file)?;
+        self.svg.as_deref().map_or(Ok(()), check_picture)
+    }
+
+    /// Writes the files' contents.
+    pub(crate) fn write(
+        &self,
+        tsv: impl FnOnce() -> String,
+        svg: impl FnOnce() -> Result<String>,
+    ) -> Result<()> {
+        wanted(&self.tsv, tsv)?;
+        if let Some(path) = &self.svg {
+            picture(path, &svg()?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Output form of a bench's report.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Outputs {
+    /// Report in JSON on standard output
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Report as Markdown tables on standard output
+    #[arg(long)]
+    markdown: bool,
+    #[command(flatten)]
+    pub(crate) files: Files,
+}
+
+impl Outputs {
+    /// Prints a report in the requested form.
+    pub(crate) fn print<R: Serialize>(
+        &self,
+        report: &R,
+        markdown: impl FnOnce(&R) -> String,
+        people: impl FnOnce(&R) -> Text,
+    ) -> Result<()> {
+        if self.json {
+            json(report)?;
+        } else if self.markdown {
+            text(markdown(report).trim_end())?;
+        } else {
+            show(&people(report))?;
+        }
+        Ok(())
+    }
+}
+
 /// As open(2) gives it, less the umask.
 const NEW_FILE_MODE: u32 = 0o666;
 

@@ -4,7 +4,7 @@
 //! Must stay true: results alone go to standard output; Ctrl-C ends the run in order, so that
 //! settings that were changed are put back.
 
-use crate::figures::Outputs;
+use crate::output::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;

@@ -9,10 +9,8 @@ use sidecore_block::opened::Opened as Served;
 use sidecore_block::overlay::{open_to_read, open_to_write};
 use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_block::source::BlockSource;
-use sidecore_export::live;
 use sidecore_offload::ENGINES_MAX;
 use sidecore_remote::access::{Access, AccessError, DeviceOptions, Opened, name};
-use sidecore_status::Status;
 use sidecore_sys::cpu;
 use sidecore_terminal::{Text, quantity};
 use std::path::{Path, PathBuf};
@@ -269,36 +267,6 @@ impl OverlayArgs {
     }
 }
 
-/// The status of a server of `opened`, the image called `name`, in some way at some places. `grown`
-/// has its clients take another size, as far as they can.
-pub(super) fn status(
-    opened: &Served,
-    name: &str,
-    way: &'static str,
-    places: &[String],
-    grown: impl Fn() -> Result<(), String> + Send + 'static,
-) -> Arc<Status> {
-    let meter = Arc::clone(opened.meter());
-    let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
-    let status = live::status(name, way, places, figures);
-    match opened.overlay().cloned() {
-        Some(overlay) => {
-            let grows = Arc::clone(&overlay);
-            live::with_actions(
-                status,
-                move |new| overlay.snapshot(new).map_err(|error| error.to_string()),
-                move |size_bytes| {
-                    let former = grows.grow(size_bytes).map_err(|error| error.to_string())?;
-                    grown()
-                        .map_err(|error| format!("it is larger, but its device is not: {error}"))?;
-                    Ok(former)
-                },
-            )
-        }
-        None => status,
-    }
-}
-
 /// Output of a command that writes one file.
 #[derive(clap::Args)]
 pub(super) struct OutputArgs {
@@ -329,7 +297,7 @@ impl OutputArgs {
     pub(super) fn report<R: Serialize>(
         &self,
         timed: &Timed<R>,
-        text: impl FnOnce(&R, f64) -> Text,
+        text: impl FnOnce(&R, &Path, f64) -> Text,
     ) -> Result<Outcome> {
         self.written.report(&self.output, timed, text)
     }
@@ -369,12 +337,12 @@ impl WrittenArgs {
         &self,
         output: &Path,
         timed: &Timed<R>,
-        text: impl FnOnce(&R, f64) -> Text,
+        text: impl FnOnce(&R, &Path, f64) -> Text,
     ) -> Result<Outcome> {
         if self.json {
             output::json(timed)?;
         } else if output.as_os_str() != "-" {
-            output::show(&text(&timed.report, timed.seconds))?;
+            output::show(&text(&timed.report, output, timed.seconds))?;
         }
         Ok(Outcome::Done)
     }

@@ -5,13 +5,11 @@ use super::common::{AccessArgs, MemoryArgs, OpenArgs, OutputArgs, TimeArgs};
 use crate::output::Timed;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_block::codec::Tune;
-use sidecore_block::format::Format;
 use sidecore_block::format::lock::Cipher;
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::tools::{self, CloneKind, clone_sized};
 use sidecore_block::overlay::{grain, open_to_read, uppermost};
-use sidecore_block::pack::{FRAME_BYTES, Guard, Limits, Options, Rebased, Thin, commit, rebase};
+use sidecore_block::pack::{Committed, Guard, Limits, Options, commit, rebase};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_export::live::{self, Resized, Snapshot};
@@ -19,7 +17,7 @@ use sidecore_remote::access::name;
 use sidecore_sys::text::bytes;
 use sidecore_sys::width::ToU64;
 use sidecore_terminal::progress::watched;
-use sidecore_terminal::{Text, quantity};
+use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,14 +65,7 @@ impl CloneArgs {
             }
         };
         output::report(self.json, &Json { kind }, |report| {
-            let (overlay, new) = (self.overlay.display(), self.new.display());
-            Text::from(match report.kind {
-                CloneKind::New => format!("{new}: an overlay on {overlay}, with nothing in it"),
-                CloneKind::Reflink => format!("{new}: a copy that shares blocks with {overlay}"),
-                CloneKind::Layer => {
-                    format!("{new}: a layer above {overlay}, which takes no more writes")
-                }
-            })
+            report.kind.text(&self.overlay, &self.new)
         })
     }
 }
@@ -156,12 +147,8 @@ impl RebaseArgs {
         let rebased = watched(total, "comparing", |on_bytes| {
             rebase(from, (&onto, &name), to, on_bytes)
         })?;
-        output::report(self.json, &rebased, |rebased: &Rebased| {
-            let (new, layers) = (self.new.display(), rebased.layers);
-            let (changed, raw) = (bytes(rebased.changed_bytes), bytes(rebased.raw_bytes));
-            let plural = if layers == 1 { "" } else { "s" };
-            format!("{new}: {layers} layer{plural} as one on {name}; {changed} of {raw} differ")
-                .into()
+        output::report(self.json, &rebased, |rebased| {
+            rebased.text(&self.new, &name)
         })
     }
 }
@@ -184,10 +171,7 @@ impl SnapshotArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let taken = live::snapshot(&self.export, self.new.as_deref(), PATIENCE);
         let taken = taken.map_err(anyhow::Error::msg)?;
-        output::report(self.json, &taken, |Snapshot { overlay, pause_ms }| {
-            let path = overlay.display();
-            format!("{path}: takes the writes now, which waited {pause_ms:.2} ms").into()
-        })
+        output::report(self.json, &taken, Snapshot::text)
     }
 }
 
@@ -290,19 +274,11 @@ impl CommitArgs {
             .map_or_else(Cipher::fastest, |lock| lock.cipher());
         let lock = readers.map(|it| it.locker(cipher)).transpose()?;
         let overlay = open_to_read(device.clone(), top)?;
-        let options = Options {
-            format: Format::Zstd,
-            frame_bytes: FRAME_BYTES,
-            level: self.level,
-            tune: Tune::Speed,
-            cdc: false,
-            engines: self.open.engines.count(),
-            thin: Thin::Auto,
-            limits: Limits {
-                memory_bytes: on_their_way + index.memory_bytes().to_u64(),
-                deadline: self.time.deadline(),
-            },
+        let limits = Limits {
+            memory_bytes: on_their_way + index.memory_bytes().to_u64(),
+            deadline: self.time.deadline(),
         };
+        let options = Options::zstd(self.level, self.open.engines.count(), limits);
         let target = self.output.target();
         let guard = Guard { seal, lock };
         let report = watched(Some(index.raw_bytes()), "committing", |on_bytes| {
@@ -310,8 +286,6 @@ impl CommitArgs {
             commit(image, index, &overlay, target, &options, guard, on_bytes)
         })?;
         let timed = Timed::since(began, None, report);
-        self.output.report(&timed, |committed, seconds| {
-            committed.text(self.output.path(), seconds)
-        })
+        self.output.report(&timed, Committed::text)
     }
 }

@@ -168,10 +168,10 @@ impl Args {
         })?;
         let inner = inner.map(Kind::name);
         let timed = Timed::since(began, Some(options.engines), Packed { report, inner });
-        let output = &self.output;
-        self.written.report(output, &timed, |packed, seconds| {
-            packed.report.text(output, seconds)
-        })
+        self.written
+            .report(&self.output, &timed, |packed, output, seconds| {
+                packed.report.text(output, seconds)
+            })
     }
 
     fn options(&self, chosen: Chosen, cdc: bool, thin: Thin, memory_bytes: u64) -> Options {

@@ -7,19 +7,18 @@
 //! command with status 0 after the replies in flight, with the Unix socket removed. This takes at
 //! most a second, or ten where writes have to be kept; every acknowledged write is durable then.
 
-use super::common::{OpenArgs, OverlayArgs, SectorArgs, status};
+use super::common::{OpenArgs, OverlayArgs, SectorArgs};
 use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_block::format::Index;
 use sidecore_block::opened::Opened;
 use sidecore_export::guest_memory;
-use sidecore_export::live::subtitle;
+use sidecore_export::live::{served, subtitle};
 use sidecore_export::nbd::{Address, Options, Server, Tls, bitmap_name};
 use sidecore_export::vhost_user;
 use sidecore_remote::access::name;
-use sidecore_remote::read_trace;
+use sidecore_remote::trace_parts;
 use sidecore_status::Status;
 use sidecore_sys::activation::take_listeners;
 use sidecore_sys::ending::Watch;
@@ -113,7 +112,7 @@ impl Args {
             notifier.size_changed();
             Ok(())
         };
-        let status = status(opened, &name(&self.open.image), "serve", &[bound], grown);
+        let status = served(opened, &name(&self.open.image), "serve", &[bound], grown);
         let stop = move || stopper.stop();
         run_server(signals, stop, &self.metrics, &status, true, || {
             Ok(server.run()?)
@@ -200,11 +199,13 @@ impl GuestArgs {
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
         let _recording = self.trace.begin("block memory")?;
         let device = self.open.device()?;
-        let prefetch = (self.prefetch_trace.as_deref())
-            .map(|path| parts_of(path, device.index()))
-            .transpose()?;
+        let prefetch = match &self.prefetch_trace {
+            Some(path) => trace_parts(path, device.index())
+                .with_context(|| format!("cannot prefetch by {}", path.display()))?,
+            None => Vec::new(),
+        };
         let opened = Opened::new(device, None);
-        opened.serve(|opened| self.serve(opened, prefetch.unwrap_or_default()))?;
+        opened.serve(|opened| self.serve(opened, prefetch))?;
         Ok(Outcome::Done)
     }
 
@@ -229,23 +230,7 @@ impl GuestArgs {
 
 /// The status of a server whose clients learn of another size when they connect again.
 fn listed(opened: &Opened, open: &OpenArgs, way: &'static str, bound: &[String]) -> Arc<Status> {
-    status(opened, &name(&open.image), way, bound, || Ok(()))
-}
-
-/// The ranges of an image that a trace names; those that touch are one.
-fn parts_of(trace: &Path, index: &Index) -> Result<Vec<Range<u64>>> {
-    let frames = read_trace(trace, index);
-    let frames = frames.with_context(|| format!("cannot prefetch by {}", trace.display()))?;
-    let mut parts: Vec<Range<u64>> = Vec::new();
-    for frame in frames {
-        let frame = index.frame(frame);
-        let end = frame.raw_offset + u64::from(frame.raw_bytes);
-        match parts.last_mut() {
-            Some(last) if last.end == frame.raw_offset => last.end = end,
-            _ => parts.push(frame.raw_offset..end),
-        }
-    }
-    Ok(parts)
+    served(opened, &name(&open.image), way, bound, || Ok(()))
 }
 
 /// Runs a server that is bound, known as live, until a signal stops it.

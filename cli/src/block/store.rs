@@ -8,13 +8,13 @@ use crate::{Outcome, output, run_each};
 use anyhow::Result;
 use clap::Subcommand;
 use serde::Serialize;
+use sidecore_block::pack::Exported;
 use sidecore_block::source::BlockSource;
 use sidecore_remote::store::open;
 use sidecore_store::{
-    Checked, Collected, Compacted, Copied, Domain, Listed, Session, Store, StoreError, Totals,
-    Version,
+    Checked, Compacted, Copied, Domain, Gone, Keys, Listed, Made, Removed, Session, Store,
+    StoreError, Totals, Version,
 };
-use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
 use std::path::PathBuf;
@@ -68,21 +68,8 @@ pub(crate) struct InitArgs {
 impl InitArgs {
     fn run(self) -> Result<Outcome> {
         let store = Store::create_in(&self.store, self.chunk)?;
-        let made = Made {
-            store: self.store.display().to_string(),
-            chunk_bytes: store.chunk_bytes(),
-        };
-        output::report(self.json, &made, |made| {
-            let chunk = bytes(made.chunk_bytes.into());
-            format!("{}: a store with chunks of {chunk} on average", made.store).into()
-        })
+        output::report(self.json, &Made::of(&self.store, &store), Made::text)
     }
-}
-
-#[derive(Serialize)]
-struct Made {
-    store: String,
-    chunk_bytes: u32,
 }
 
 #[derive(clap::Args)]
@@ -107,17 +94,8 @@ impl DomainArgs {
             true => Domain::rotate(&self.file)?,
             false => Domain::create(&self.file).map(|()| 1)?,
         };
-        let file = self.file.display().to_string();
-        output::report(self.json, &Keys { file, key }, |keys| {
-            format!("{}: key {} is the current one", keys.file, keys.key).into()
-        })
+        output::report(self.json, &Keys::of(&self.file, key), Keys::text)
     }
-}
-
-#[derive(Serialize)]
-struct Keys {
-    file: String,
-    key: u32,
 }
 
 #[derive(clap::Args)]
@@ -223,22 +201,13 @@ impl GetArgs {
         let stored_bytes = watched(Some(raw_bytes), "writing", |on_bytes| {
             version.write_to(target, self.image, engines, on_bytes)
         })?;
-        let got = Got {
+        let written = Exported {
             raw_bytes,
             stored_bytes,
         };
-        let timed = Timed::since(began, Some(engines), got);
-        self.output.report(&timed, |got, seconds| {
-            let (path, raw) = (self.output.path().display(), bytes(got.raw_bytes));
-            format!("{path}: {raw} in {seconds:.1} s").into()
-        })
+        let timed = Timed::since(began, Some(engines), written);
+        self.output.report(&timed, Exported::text)
     }
-}
-
-#[derive(Serialize)]
-struct Got {
-    raw_bytes: u64,
-    stored_bytes: u64,
 }
 
 #[derive(clap::Args)]
@@ -336,15 +305,8 @@ impl RemoveArgs {
         let removed = Removed {
             removed: self.names.len(),
         };
-        output::report(self.json, &removed, |removed| {
-            format!("{} versions removed", removed.removed).into()
-        })
+        output::report(self.json, &removed, Removed::text)
     }
-}
-
-#[derive(Serialize)]
-struct Removed {
-    removed: usize,
 }
 
 #[derive(clap::Args)]
@@ -381,22 +343,12 @@ impl GcArgs {
             None => Compacted::default(),
         };
         let collected = store.collect(self.lease)?;
-        let report = Gone {
+        let gone = Gone {
             collected,
             compacted,
         };
-        output::report(self.json, &report, |report| {
-            report.collected.text(&report.compacted)
-        })
+        output::report(self.json, &gone, Gone::text)
     }
-}
-
-#[derive(Serialize)]
-struct Gone {
-    #[serde(flatten)]
-    collected: Collected,
-    #[serde(flatten)]
-    compacted: Compacted,
 }
 
 /// The keys of an encrypted store.

@@ -5,10 +5,10 @@ use crate::output::Timed;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::pack::{
-    FlatFormat, Limits, VerifiedReport, Work, export, unpack_image, verify_image,
+    Exported, FlatFormat, Limits, Unpacked, VerifiedReport, Work, export, unpack_image,
+    verify_image,
 };
 use sidecore_remote::access::name;
-use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::watched;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -42,10 +42,7 @@ impl Args {
             unpack_image(image, index, target, work, on_bytes)
         })?;
         let timed = Timed::since(began, Some(engines), unpacked);
-        self.output.report(&timed, |unpacked, seconds| {
-            let (path, bytes) = (self.output.path().display(), bytes(unpacked.raw_bytes));
-            format!("{path}: {bytes} in {seconds:.1} s").into()
-        })
+        self.output.report(&timed, Unpacked::text)
     }
 }
 
@@ -146,9 +143,6 @@ impl ExportArgs {
             export(&*source, target, format, work, on_bytes)
         })?;
         let timed = Timed::since(began, None, exported);
-        self.output.report(&timed, |exported, seconds| {
-            let raw = bytes(exported.raw_bytes);
-            format!("{path}: {raw} in {seconds:.1} s").into()
-        })
+        self.output.report(&timed, Exported::text)
     }
 }

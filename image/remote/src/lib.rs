@@ -38,7 +38,7 @@ pub use fetch::Counts;
 pub use location::{Location, is_sha256};
 pub use origin::oci::{Artifact, Descriptor, ImageManifest, Repository};
 pub use retry::Retry;
-pub use trace::read_trace;
+pub use trace::{read_trace, trace_parts};
 
 use disk::Disk;
 use fault::Fault;

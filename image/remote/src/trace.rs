@@ -104,6 +104,24 @@ impl State {
     }
 }
 
+/// The ranges of the image with `index` that the trace at `path` names, in its order; those that
+/// touch are one.
+///
+/// # Errors
+/// As [`read_trace`].
+pub fn trace_parts(path: &Path, index: &Index) -> io::Result<Vec<Range<u64>>> {
+    let mut parts: Vec<Range<u64>> = Vec::new();
+    for frame in read_trace(path, index)? {
+        let frame = index.frame(frame);
+        let end = frame.raw_offset + u64::from(frame.raw_bytes);
+        match parts.last_mut() {
+            Some(last) if last.end == frame.raw_offset => last.end = end,
+            _ => parts.push(frame.raw_offset..end),
+        }
+    }
+    Ok(parts)
+}
+
 /// Reads the trace at `path`: the frames of the image with `index` that it lists, in its order,
 /// each once. Parts after the image's end are left out.
 ///

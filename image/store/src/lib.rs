@@ -27,6 +27,7 @@ pub use backend::{Backend, FolderBackend, Lock};
 pub use check::{Checked, Compacted, Copied, Listed, Totals};
 pub use domain::Domain;
 pub use gc::Collected;
+pub use report::{Gone, Keys, Made, Removed};
 pub use version::Version;
 pub use writer::{Added, Session, Stored};
 

@@ -1,8 +1,83 @@
 //! Reports of a store's commands for people; programs get the same figures serialized.
 
-use crate::{Added, Checked, Collected, Compacted, Copied, Listed, Totals};
+use crate::{Added, Checked, Collected, Compacted, Copied, Listed, Store, Totals};
+use serde::Serialize;
 use sidecore_sys::text::bytes;
 use sidecore_terminal::{Table, Text};
+use std::path::Path;
+
+/// A store that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Made {
+    store: String,
+    chunk_bytes: u32,
+}
+
+impl Made {
+    /// Of the store in a folder.
+    #[must_use]
+    pub fn of(folder: &Path, store: &Store) -> Self {
+        Self {
+            store: folder.display().to_string(),
+            chunk_bytes: store.chunk_bytes(),
+        }
+    }
+
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let chunk = bytes(self.chunk_bytes.into());
+        format!("{}: a store with chunks of {chunk} on average", self.store).into()
+    }
+}
+
+/// A file of keys, and the number of the current one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Keys {
+    file: String,
+    key: u32,
+}
+
+impl Keys {
+    /// Of a file whose current key has this number.
+    #[must_use]
+    pub fn of(file: &Path, key: u32) -> Self {
+        let file = file.display().to_string();
+        Self { file, key }
+    }
+
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        format!("{}: key {} is the current one", self.file, self.key).into()
+    }
+}
+
+/// Removed versions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// Their number.
+    pub removed: usize,
+}
+
+impl Removed {
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        format!("{} versions removed", self.removed).into()
+    }
+}
+
+/// A collection, with the compaction that came before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Gone {
+    /// The collection.
+    #[serde(flatten)]
+    pub collected: Collected,
+    /// The compaction.
+    #[serde(flatten)]
+    pub compacted: Compacted,
+}
 
 impl Added {
     /// The same for people; `seconds` is the time that it took.
@@ -76,17 +151,21 @@ impl Totals {
     }
 }
 
-impl Collected {
-    /// The same for people, with the compaction that came before it.
+impl Gone {
+    /// The same for people.
     #[must_use]
-    pub fn text(&self, compacted: &Compacted) -> Text {
+    pub fn text(&self) -> Text {
+        let Self {
+            collected,
+            compacted,
+        } = self;
         let mut text = Text::new();
         if compacted.moved_bytes > 0 {
             let moved = bytes(compacted.moved_bytes);
             text.line(format!("{moved} moved to new packs"));
         }
-        let (removed, freed) = (self.removed, bytes(self.removed_bytes));
-        let (waiting, leases) = (self.waiting, self.leases);
+        let (removed, freed) = (collected.removed, bytes(collected.removed_bytes));
+        let (waiting, leases) = (collected.waiting, collected.leases);
         let gone = format!("{removed} objects with {freed} removed");
         text.line(format!(
             "{gone}, {waiting} wait for their time; {leases} writers at work"
@@ -98,7 +177,7 @@ impl Collected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Store, StoreError};
+    use crate::StoreError;
 
     #[test]
     fn a_collection_names_what_was_moved_only_where_something_was() {
@@ -112,7 +191,11 @@ mod tests {
                 moved_bytes,
                 ..Compacted::default()
             };
-            collected.text(&compacted).render(None)
+            let gone = Gone {
+                collected,
+                compacted,
+            };
+            gone.text().render(None)
         };
         assert!(
             text(0).starts_with("2 objects with 3 MiB removed"),

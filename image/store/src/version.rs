@@ -13,12 +13,9 @@ use crate::pack::{Decoder, in_parts};
 use crate::{Store, StoreError};
 use parking_lot::Mutex;
 use sidecore_bare::width::{ToU64, ToUsize};
-use sidecore_block::codec::Tune;
-use sidecore_block::format::{Format, Frame, ReadAt};
+use sidecore_block::format::{Frame, ReadAt};
 use sidecore_block::image::{Image, RemoteSource, Stored, Traffic};
-use sidecore_block::pack::{
-    FRAME_BYTES, Limits, Options, PackError, Source, Target, Thin, Work, pack, unpack_image,
-};
+use sidecore_block::pack::{Limits, Options, PackError, Source, Target, Work, pack, unpack_image};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -93,16 +90,7 @@ impl Version {
         if is_packed {
             let mut source = Source::from_reader(Box::new(self.reader()), &self.manifest.name);
             source.size_bytes = Some(self.raw_bytes());
-            let options = Options {
-                format: Format::Zstd,
-                frame_bytes: FRAME_BYTES,
-                cdc: false,
-                level: None,
-                tune: Tune::Speed,
-                engines,
-                thin: Thin::Auto,
-                limits,
-            };
+            let options = Options::zstd(None, engines, limits);
             return pack(source, target, &options, progress).map(|it| it.stored_bytes);
         }
         let image = Image::Remote(Arc::clone(self) as _);

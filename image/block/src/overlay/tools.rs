@@ -19,6 +19,7 @@ use crate::source::BlockSource;
 use rustix::fs::OFlags;
 use sidecore_bare::width::ToU64;
 use sidecore_sys::folder::{Folder, open_named};
+use sidecore_terminal::Text;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -291,6 +292,21 @@ pub enum CloneKind {
     Reflink,
     /// A layer above the first, which is frozen.
     Layer,
+}
+
+impl CloneKind {
+    /// The clone `new` of `overlay`, or of an image, for people.
+    #[must_use]
+    pub fn text(self, overlay: &Path, new: &Path) -> Text {
+        let (overlay, new) = (overlay.display(), new.display());
+        Text::from(match self {
+            Self::New => format!("{new}: an overlay on {overlay}, with nothing in it"),
+            Self::Reflink => format!("{new}: a copy that shares blocks with {overlay}"),
+            Self::Layer => {
+                format!("{new}: a layer above {overlay}, which takes no more writes")
+            }
+        })
+    }
 }
 
 /// Makes `new` an overlay with the contents of the one at `path`: by a reflink where the file

@@ -10,6 +10,7 @@ use crate::overlay::identity::Identity;
 use crate::overlay::tools::{draft, is_overlay_file, unmade};
 use crate::overlay::{Overlay, OverlayError, grain, open_to_read};
 use crate::source::{BlockSource, BlockWrites, ReadError, WriteError};
+use sidecore_bare::text::bytes;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_terminal::Text;
 use std::ops::Range;
@@ -165,6 +166,17 @@ pub struct Rebased {
     pub stored_bytes: u64,
     /// Number of layers that it replaces.
     pub layers: usize,
+}
+
+impl Rebased {
+    /// The overlay at `new`, on the image that is called `name`, for people.
+    #[must_use]
+    pub fn text(&self, new: &Path, name: &str) -> Text {
+        let (new, layers) = (new.display(), self.layers);
+        let (changed, raw) = (bytes(self.changed_bytes), bytes(self.raw_bytes));
+        let plural = if layers == 1 { "" } else { "s" };
+        format!("{new}: {layers} layer{plural} as one on {name}; {changed} of {raw} differ").into()
+    }
 }
 
 /// Makes an overlay at `new`, which must not be there yet, with the contents of `image` and the

@@ -11,7 +11,9 @@ use crate::format::FormatError;
 use crate::format::write::is_zero;
 use crate::source::BlockSource;
 use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_terminal::Text;
 use std::io;
+use std::path::Path;
 
 /// Form of [`export`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,14 @@ pub struct Exported {
     pub raw_bytes: u64,
     /// Size of the file in bytes, holes included.
     pub stored_bytes: u64,
+}
+
+impl Exported {
+    /// The file at `path`, written in `seconds`, for people.
+    #[must_use]
+    pub fn text(&self, path: &Path, seconds: f64) -> Text {
+        super::written(path, self.raw_bytes, seconds)
+    }
 }
 
 /// Writes the contents of `source` to `target`. `progress` is called with the number of bytes done.

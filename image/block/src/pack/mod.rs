@@ -79,6 +79,23 @@ pub struct Options {
     pub limits: Limits,
 }
 
+impl Options {
+    /// Of a zstd image with the usual frames, tuned for speed.
+    #[must_use]
+    pub fn zstd(level: Option<i32>, engines: usize, limits: Limits) -> Self {
+        Self {
+            format: Format::Zstd,
+            frame_bytes: FRAME_BYTES,
+            cdc: false,
+            level,
+            tune: Tune::Speed,
+            engines,
+            thin: Thin::Auto,
+            limits,
+        }
+    }
+}
+
 /// Choice of a thin image, in which runs of zeros are listed and not stored: `zstd -d` and versions
 /// of this program before thin images refuse it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -119,6 +136,12 @@ pub struct Report {
     pub zero_frames: u64,
     /// Root of the image's hash tree in hexadecimal digits, where it has one.
     pub root_hash: Option<String>,
+}
+
+/// A file of contents that was written, for people.
+fn written(path: &Path, raw_bytes: u64, seconds: f64) -> Text {
+    let (path, raw) = (path.display(), bytes(raw_bytes));
+    format!("{path}: {raw} in {seconds:.1} s").into()
 }
 
 impl Report {

@@ -5,6 +5,7 @@ use super::{PackError, Sink, Target, Work, open_image, workers};
 use crate::format::{Frame, FrameReader, Index};
 use crate::image::Image;
 use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_terminal::Text;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -17,6 +18,14 @@ pub struct Unpacked {
     pub frames: u64,
     /// Frames that are all zeros: holes in the file where the file system has those.
     pub zero_frames: u64,
+}
+
+impl Unpacked {
+    /// The file at `path`, written in `seconds`, for people.
+    #[must_use]
+    pub fn text(&self, path: &Path, seconds: f64) -> Text {
+        super::written(path, self.raw_bytes, seconds)
+    }
 }
 
 /// Writes the contents of the image at `path` to `target`, with these engines and bounds.
