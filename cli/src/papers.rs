@@ -6,13 +6,10 @@
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
-use indicatif::ProgressBar;
 use sidecore_cell_sim::{Constant, constants};
 use sidecore_papers::results::default_directory;
-use sidecore_papers::run::{Measure, Progress, Request, Run, Words, unix_s};
-use sidecore_papers::{About, Catalogue, Part, Report, Results, Store, page};
-use sidecore_sys::text::printable;
-use sidecore_terminal::progress::{Shape, bar};
+use sidecore_papers::run::{Measure, Request, Run, unix_s};
+use sidecore_papers::{About, Bar, Catalogue, Report, Results, Store, page};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -83,7 +80,8 @@ impl Args {
         let run = Run::new(&catalogue, request, store, program, stop, rows);
         let run = run.context("cannot look at this program")?;
         if self.list {
-            return self.print_list(&run);
+            run.lines().try_for_each(|line| output::text(&line))?;
+            return Ok(Outcome::Done);
         }
         let Some(results) = run.results(&mut Bar::default())? else {
             return Ok(Outcome::Stopped);
@@ -100,23 +98,6 @@ impl Args {
     fn directory(&self) -> Result<PathBuf> {
         let directory = self.state.clone().or_else(default_directory);
         directory.context("neither XDG_CACHE_HOME nor HOME is set; name a place with --state DIR")
-    }
-
-    fn print_list(&self, run: &Run<'_>) -> Result<Outcome> {
-        for (part, state) in run.list() {
-            let words = part.words(self.quick);
-            output::text(&format!(
-                "{:<14} {:>4} s  {}\n{:22}{}",
-                part.id,
-                part.expected_s(self.quick),
-                words.map_or("(nothing is run)".into(), |words| format!(
-                    "sidecore {words}"
-                )),
-                "",
-                printable(&state)
-            ))?;
-        }
-        Ok(Outcome::Done)
     }
 
     fn finish(
@@ -177,61 +158,4 @@ fn rows() -> Result<Vec<Constant>> {
         ),
     ]);
     Ok(rows)
-}
-
-/// Progress on standard error: twenty minutes without a word look like a hang. On a terminal a line
-/// moves; elsewhere each part is a line or two. No line before the first part and behind the last.
-#[derive(Default)]
-struct Bar {
-    bar: Option<ProgressBar>,
-    words: Words,
-}
-
-impl Progress for Bar {
-    fn start(&mut self, parts: usize, expected_s: u32) {
-        self.bar = Some(bar(Shape::Message, u64::from(expected_s.max(1))));
-        self.words = Words::new(parts, expected_s);
-    }
-
-    fn begin(&mut self, part: &Part, words: &str, expected_s: u32) {
-        let line = self.words.begin(part, words, expected_s);
-        self.say(&line);
-    }
-
-    fn tick(&mut self, said: Option<&str>) {
-        let (Some(bar), Some((left_s, left))) = (&self.bar, self.words.left()) else {
-            return;
-        };
-        let whole = bar.length().unwrap_or(1);
-        bar.set_position(whole.saturating_sub(u64::from(left_s)));
-        // What the part said last stays until it says something else.
-        match said.map(printable) {
-            Some(said) => bar.set_message(format!("{left}; {said}")),
-            None if bar.message().is_empty() => {
-                bar.set_message(format!("{left}; {}", self.words.what()));
-            }
-            None => {}
-        }
-    }
-
-    fn done(&mut self, how: &str) {
-        if let Some(bar) = &self.bar {
-            bar.set_message("");
-        }
-        self.say(&format!("      {how}"));
-    }
-
-    fn say(&mut self, line: &str) {
-        let line = &*printable(line);
-        match &self.bar {
-            Some(bar) if !bar.is_hidden() => bar.println(line),
-            _ => output::note!("{line}"),
-        }
-    }
-
-    fn end(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
 }

@@ -22,11 +22,13 @@ mod page;
 pub mod results;
 mod rule;
 pub mod run;
+mod shown;
 
 pub use answer::{Answers, Report};
 pub use catalogue::{Catalogue, Part};
 pub use page::{About, page};
 pub use results::{Found, Kept, Results, Store};
+pub use shown::Bar;
 
 /// Errors of the page builder.
 #[derive(Debug, thiserror::Error)]

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sidecore_measure::Machine;
 use sidecore_measure::job::{Job, JobEnd};
+use sidecore_sys::text::printable;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -59,63 +60,6 @@ pub trait Progress {
     fn say(&mut self, line: &str);
     /// Nothing follows.
     fn end(&mut self);
-}
-
-/// Words of a run's progress: which part it is at, and the time that is left.
-#[derive(Debug, Default)]
-pub struct Words {
-    parts: usize,
-    /// The part that runs, from 1.
-    number: usize,
-    what: String,
-    began: Option<Instant>,
-    expected_s: u32,
-    /// Expected duration of the parts after it, in seconds.
-    later_s: u32,
-}
-
-impl Words {
-    /// Of a run of `parts` parts, which should take `expected_s` seconds.
-    #[must_use]
-    pub fn new(parts: usize, expected_s: u32) -> Self {
-        Self {
-            parts,
-            later_s: expected_s,
-            ..Self::default()
-        }
-    }
-
-    /// A part begins, with this command: says so.
-    #[must_use]
-    pub fn begin(&mut self, part: &Part, words: &str, expected_s: u32) -> String {
-        self.number += 1;
-        part.what.clone_into(&mut self.what);
-        self.began = Some(Instant::now());
-        self.expected_s = expected_s;
-        self.later_s = self.later_s.saturating_sub(expected_s);
-        let (number, parts, what) = (self.number, self.parts, &part.what);
-        format!("[{number}/{parts}] {what}, about {expected_s} s: sidecore {words}")
-    }
-
-    /// The seconds that are left, about, and the same in words behind those of the part so far;
-    /// nothing before the first part.
-    #[must_use]
-    pub fn left(&self) -> Option<(u32, String)> {
-        let elapsed_s = self.began?.elapsed().as_secs();
-        let elapsed_s = u32::try_from(elapsed_s).unwrap_or(u32::MAX);
-        let left_s = self.later_s + self.expected_s.saturating_sub(elapsed_s);
-        let left = match left_s {
-            0..=90 => format!("{left_s} s left"),
-            _ => format!("{} min left", left_s.div_ceil(60)),
-        };
-        Some((left_s, format!("{elapsed_s} s, about {left}")))
-    }
-
-    /// The subject of the part that runs.
-    #[must_use]
-    pub fn what(&self) -> &str {
-        &self.what
-    }
 }
 
 /// One run.
@@ -168,7 +112,7 @@ impl<'a> Run<'a> {
     }
 
     /// Each part, and in words whether it has a result that may be used.
-    pub fn list(&self) -> impl Iterator<Item = (&'a Part, String)> + '_ {
+    fn list(&self) -> impl Iterator<Item = (&'a Part, String)> + '_ {
         self.catalogue.parts.iter().map(|part| {
             let state = match self.kept(part) {
                 _ if part.command.is_none() => "known without".to_owned(),
@@ -176,6 +120,22 @@ impl<'a> Run<'a> {
                 Err(why) => why,
             };
             (part, state)
+        })
+    }
+
+    /// The same in words: the parts' ids, times, commands and results.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        let quick = self.request.quick;
+        self.list().map(move |(part, state)| {
+            let words = part.words(quick).map(|words| format!("sidecore {words}"));
+            format!(
+                "{:<14} {:>4} s  {}\n{:22}{}",
+                part.id,
+                part.expected_s(quick),
+                words.unwrap_or("(nothing is run)".into()),
+                "",
+                printable(&state)
+            )
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use serde::Serialize;
+use sidecore_net_drill::Report;
 use sidecore_sys::input::read_text;
 use std::path::PathBuf;
 
@@ -16,63 +16,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Report {
-    scripts: Vec<Row>,
-    failed: usize,
-}
-
-#[derive(Serialize)]
-struct Row {
-    script: String,
-    /// Events that matched: all, or none where there is a problem.
-    events: usize,
-    /// The first line that cannot be read or did not match.
-    problem: Option<String>,
-}
-
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let mut scripts = Vec::new();
+        let mut report = Report::default();
         for path in &self.files {
             let script = path.display().to_string();
             let text = read_text(path, SCRIPT_BYTES_MAX);
             let text = text.with_context(|| format!("cannot read {script}"))?;
-            let row = match sidecore_net_drill::run(&script, &text) {
-                Ok(events) => Row {
-                    script,
-                    events,
-                    problem: None,
-                },
-                Err(error) => Row {
-                    script,
-                    events: 0,
-                    problem: Some(error.to_string()),
-                },
-            };
+            let said = report.play(&script, &text);
             if !self.json {
-                output::text(&match &row.problem {
-                    None => format!("{}: {} events came true", row.script, row.events),
-                    Some(problem) => problem.clone(),
-                })?;
+                output::text(&said)?;
             }
-            scripts.push(row);
         }
-        let failed = scripts.iter().filter(|row| row.problem.is_some()).count();
-        let report = Report { scripts, failed };
-        if self.json {
-            output::json(&report)?;
-        } else if failed > 0 {
-            output::line(&format!(
-                "{failed} of {} scripts failed",
-                report.scripts.len()
-            ))?;
+        match (self.json, report.verdict()) {
+            (true, _) => output::json(&report)?,
+            (false, Some(verdict)) => output::line(&verdict)?,
+            (false, None) => {}
         }
-        Ok(if failed == 0 {
-            Outcome::Done
-        } else {
-            Outcome::Problem
-        })
+        Ok(Outcome::of(report.failed == 0))
     }
 }
 

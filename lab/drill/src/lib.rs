@@ -36,6 +36,8 @@ pub use script::Script;
 pub use settings::Settings;
 pub use values::{phase_number, state_number, threshold_segments};
 
+use serde::Serialize;
+
 /// Plays a script, or the scripts of a file that has several ([`parts()`]); `name` is for their
 /// errors. Returns the number of events.
 ///
@@ -67,6 +69,52 @@ pub fn run(name: &str, text: &str) -> Result<usize, DrillError> {
         events += played?;
     }
     Ok(events)
+}
+
+/// Scripts that were played, one after the other.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    scripts: Vec<Row>,
+    /// Scripts with a problem.
+    pub failed: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    script: String,
+    /// Events that matched: all, or none where there is a problem.
+    events: usize,
+    /// The first line that cannot be read or did not match.
+    problem: Option<String>,
+}
+
+impl Report {
+    /// Plays a script; says for people what came of it.
+    pub fn play(&mut self, name: &str, text: &str) -> String {
+        let (events, problem) = match run(name, text) {
+            Ok(events) => (events, None),
+            Err(error) => (0, Some(error.to_string())),
+        };
+        self.failed += usize::from(problem.is_some());
+        let said = match &problem {
+            None => format!("{name}: {events} events came true"),
+            Some(problem) => problem.clone(),
+        };
+        let script = name.to_owned();
+        self.scripts.push(Row {
+            script,
+            events,
+            problem,
+        });
+        said
+    }
+
+    /// The failures, for people; `None` without any.
+    #[must_use]
+    pub fn verdict(&self) -> Option<String> {
+        let (failed, all) = (self.failed, self.scripts.len());
+        (failed > 0).then(|| format!("{failed} of {all} scripts failed"))
+    }
 }
 
 /// A script of a file.
