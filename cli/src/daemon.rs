@@ -134,17 +134,10 @@ impl Args {
         output::ready(&daemon.socket().display().to_string())?;
         let ended = daemon.wait();
         drop(live);
-        for running in &ended.running {
-            output::note!(
-                "sidecore: engine {} has not returned from kernel `{}`; it ends with the process",
-                running.engine,
-                running.kernel.unwrap_or("?")
-            );
+        for remark in ended.remarks() {
+            output::note!("sidecore: {remark}");
         }
         if !ended.running.is_empty() {
-            if let Some(failure) = &ended.failure {
-                output::note!("sidecore: {failure}");
-            }
             // The file is written without the bound of the end by a signal.
             signals.end();
             drop(recording);

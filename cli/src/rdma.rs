@@ -136,7 +136,7 @@ impl Ping {
             round_us,
         };
         output::report(self.json, &report, |_| {
-            format!("{}, {round_us:.1} us a round", said(peer, &pinged)).into()
+            format!("{}, {round_us:.1} us a round", pinged.line(peer)).into()
         })
     }
 }
@@ -163,7 +163,7 @@ impl Serve {
             let counts = !matches!(outcome, Err(RdmaError::NotIntroduced));
             // Standard output may be closed: the server serves all the same.
             match outcome {
-                Ok(pinged) => output::line(&said(peer, &pinged)).ok(),
+                Ok(pinged) => output::line(&pinged.line(peer)).ok(),
                 Err(error) => output::line(&format!("{peer}: {error}")).ok(),
             };
             let more = u64::from(counts);
@@ -189,11 +189,6 @@ impl Serve {
         signals.end();
         Ok(Outcome::Done)
     }
-}
-
-fn said(peer: SocketAddr, pinged: &Pinged) -> String {
-    let Pinged { rounds, bytes } = pinged;
-    format!("{peer}: {rounds} rounds, {bytes} bytes each way")
 }
 
 #[derive(clap::Args)]

@@ -163,10 +163,7 @@ impl CaptureArgs {
         if self.json {
             output::json(&summary)?;
         } else {
-            let said = format!(
-                "{name}: {} frames, {} bytes; {} more were lost",
-                summary.frames, summary.bytes, summary.dropped
-            );
+            let said = summary.line(&name);
             match is_standard {
                 true => output::note!("{said}"),
                 false => output::line(&said)?,

@@ -55,6 +55,15 @@ pub struct CaptureSummary {
     pub dropped: u64,
 }
 
+impl CaptureSummary {
+    /// The counts of the file of this name, on a line for people.
+    #[must_use]
+    pub fn line(&self, name: &str) -> String {
+        let (frames, bytes, dropped) = (self.frames, self.bytes, self.dropped);
+        format!("{name}: {frames} frames, {bytes} bytes; {dropped} more were lost")
+    }
+}
+
 /// Why a capture failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -10,6 +10,7 @@ use crate::{
     Stag, Status, Stream,
 };
 use sidecore_bare::width::{ToU64, ToUsize};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The longest text, in bytes, as in `rping -S`.
@@ -28,6 +29,15 @@ pub struct Pinged {
     pub rounds: u64,
     /// Bytes transferred each way.
     pub bytes: u64,
+}
+
+impl Pinged {
+    /// The exchange with a peer, on a line for people.
+    #[must_use]
+    pub fn line(&self, peer: SocketAddr) -> String {
+        let Self { rounds, bytes } = self;
+        format!("{peer}: {rounds} rounds, {bytes} bytes each way")
+    }
 }
 
 /// Buffers of one side: messages to send, received messages, texts.

@@ -246,6 +246,25 @@ pub struct Ended {
     pub failure: Option<DaemonError>,
 }
 
+impl Ended {
+    /// The engines that still run, and behind them the reason of the end, for people; nothing where
+    /// all have ended.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let running = self.running.iter().map(|running| {
+            let (engine, kernel) = (running.engine, running.kernel.unwrap_or("?"));
+            format!(
+                "engine {engine} has not returned from kernel `{kernel}`; it ends with the process"
+            )
+        });
+        let mut remarks: Vec<String> = running.collect();
+        if !remarks.is_empty() {
+            remarks.extend(self.failure.as_ref().map(ToString::to_string));
+        }
+        remarks
+    }
+}
+
 /// Handle that stops a daemon.
 #[derive(Debug)]
 pub(crate) struct Stop {
