@@ -6,14 +6,14 @@
 //! the command with status 0 within a second, with the socket removed, whatever a kernel does.
 //! However `top` ends, the terminal is left as it was.
 
-use crate::live::MetricsArgs;
+use crate::live::{MetricsArgs, Running};
 use crate::signals;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Result, ensure};
 use sidecore_daemon::client::live::status;
 use sidecore_daemon::served::Registry;
-use sidecore_daemon::{Allow, Daemon, DaemonOptions, client};
+use sidecore_daemon::{Allow, Daemon, DaemonOptions, client, find_socket};
 use sidecore_engine::CoreOptions;
 use sidecore_loader::{HostProgram, Limits, Loading, register_all};
 use sidecore_sys::descriptors;
@@ -175,7 +175,7 @@ impl Args {
 #[derive(clap::Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
-    daemon: crate::offload::Running,
+    daemon: Running,
     /// Print once and end
     #[arg(long)]
     once: bool,
@@ -186,7 +186,7 @@ pub(crate) struct TopArgs {
 
 impl TopArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let (socket, trust) = self.daemon.find();
+        let (socket, trust) = self.daemon.find(find_socket);
         let status = client::status(&socket, &trust)?;
         if self.json || self.once || !std::io::stdout().is_terminal() {
             return output::report(self.json, &status, |status| status.text());

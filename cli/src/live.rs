@@ -9,6 +9,7 @@ use anyhow::Result;
 use sidecore_attach::Trust;
 pub(crate) use sidecore_status::Live;
 use sidecore_status::{Address, Status};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The option for metrics.
@@ -24,6 +25,24 @@ impl MetricsArgs {
     /// Begins; call it when the server is ready. In the background no service manager waits.
     pub(crate) fn begin(&self, status: &Arc<Status>, in_foreground: bool) -> Result<Live> {
         Ok(Live::begin(status, self.metrics.as_ref(), in_foreground)?)
+    }
+}
+
+/// The daemon or the stack that a command asks.
+#[derive(clap::Args)]
+pub(crate) struct Running {
+    /// Its socket [default: the own user's, else root's in /run/sidecore]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Running {
+    /// Its socket, by default the one that `find` knows, and the users whose servers are trusted.
+    pub(crate) fn find(self, find: fn(&Trust) -> PathBuf) -> (PathBuf, Trust) {
+        let trust = self.server.trust();
+        (self.socket.unwrap_or_else(|| find(&trust)), trust)
     }
 }
 

@@ -5,10 +5,12 @@ use crate::output::{self, Timed};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sidecore_block::device::Device;
+use sidecore_block::format::tree::Signer;
 use sidecore_block::opened::Opened as Served;
 use sidecore_block::overlay::{open_to_read, open_to_write};
 use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_block::source::BlockSource;
+use sidecore_block::trust::signer;
 use sidecore_offload::ENGINES_MAX;
 use sidecore_remote::access::{Access, AccessError, DeviceOptions, Opened, name};
 use sidecore_sys::cpu;
@@ -264,6 +266,31 @@ impl OverlayArgs {
             open_to_write(&device, path, self.grain, self.size, &name)
         });
         Ok(Served::new(Arc::clone(&device), overlay.transpose()?))
+    }
+}
+
+/// Signed roots of a new image.
+#[derive(clap::Args)]
+pub(super) struct SealArgs {
+    /// Add a hash tree over all frames to the image: a reader that has its root hash can check
+    /// every byte (`--root-hash` of mount, serve, attach, verify and unpack)
+    #[arg(long)]
+    tree: bool,
+    /// Sign the root with this private Ed25519 key in PEM (`openssl genpkey -algorithm ed25519`),
+    /// for readers with `--verify-key`; may be given again; implies --tree
+    #[arg(long, value_name = "KEY")]
+    sign: Vec<PathBuf>,
+}
+
+impl SealArgs {
+    /// Keys that sign the hash tree, where one is to be made.
+    pub(super) fn keys(&self) -> Option<&[PathBuf]> {
+        (self.tree || !self.sign.is_empty()).then_some(&self.sign)
+    }
+
+    /// The same, read.
+    pub(super) fn signer(&self) -> Result<Option<Signer>> {
+        Ok(self.keys().map(signer).transpose()?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `sidecore block clone` (of an overlay, or a first one of an image), `rebase`, `snapshot`,
 //! `resize` and `commit`.
 
-use super::common::{AccessArgs, MemoryArgs, OpenArgs, OutputArgs, TimeArgs};
+use super::common::{AccessArgs, MemoryArgs, OpenArgs, OutputArgs, SealArgs, TimeArgs};
 use crate::output::Timed;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -11,7 +11,6 @@ use sidecore_block::overlay::tools::{self, CloneKind, clone_sized};
 use sidecore_block::overlay::{grain, open_to_read, uppermost};
 use sidecore_block::pack::{Committed, Guard, Limits, Options, commit, rebase};
 use sidecore_block::secret::Readers;
-use sidecore_block::trust::signer;
 use sidecore_export::live::{self, Resized, Snapshot};
 use sidecore_remote::access::name;
 use sidecore_sys::text::bytes;
@@ -235,12 +234,8 @@ pub(crate) struct CommitArgs {
     /// Compression level of the frames that are compressed again
     #[arg(long, value_name = "N")]
     level: Option<i32>,
-    /// Have the new image carry a hash tree
-    #[arg(long)]
-    tree: bool,
-    /// Sign its root with this private Ed25519 key in PEM; may be given again; implies --tree
-    #[arg(long, value_name = "KEY")]
-    sign: Vec<PathBuf>,
+    #[command(flatten)]
+    seal: SealArgs,
     /// Public key (`age1...`) of a reader: only the named readers can open the new image; may be
     /// given again
     #[arg(long, value_name = "KEY")]
@@ -258,8 +253,7 @@ impl CommitArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
         let top = uppermost(&self.overlays)?.context("name an overlay")?;
-        let seal = (self.tree || !self.sign.is_empty()).then(|| signer(&self.sign));
-        let seal = seal.transpose()?;
+        let seal = self.seal.signer()?;
         let is_named = !self.recipient.is_empty() || self.new_passphrase_file.is_some();
         let readers =
             is_named.then(|| Readers::of(&self.recipient, self.new_passphrase_file.as_deref()));

@@ -1,6 +1,6 @@
 //! `sidecore block pack`.
 
-use super::common::{Engines, WholeArgs, WrittenArgs, parse_owner};
+use super::common::{Engines, SealArgs, WholeArgs, WrittenArgs, parse_owner};
 use crate::Outcome;
 use crate::output::{self, Timed};
 use anyhow::{Context, Result};
@@ -12,7 +12,6 @@ use sidecore_block::pack::{
     Chosen, Form, Guard, Options, Report, Source, Thin, Wanted, pack_guarded, scratch_directory,
 };
 use sidecore_block::secret::{Readers, SecretError};
-use sidecore_block::trust::signer;
 use sidecore_oci::convert::{Original, Packing, convert};
 use sidecore_sys::input;
 use sidecore_terminal::progress::watched;
@@ -103,14 +102,8 @@ pub(crate) struct Args {
     /// Pack the bytes of SRC as they are, whatever they look like
     #[arg(long)]
     raw: bool,
-    /// Add a hash tree over all frames to the image: a reader that has its root hash can check
-    /// every byte (`--root-hash` of mount, serve, attach, verify and unpack)
-    #[arg(long)]
-    tree: bool,
-    /// Sign the root with this private Ed25519 key in PEM (`openssl genpkey -algorithm ed25519`),
-    /// for readers with `--verify-key`; may be given again; implies --tree
-    #[arg(long, value_name = "KEY")]
-    sign: Vec<PathBuf>,
+    #[command(flatten)]
+    seal: SealArgs,
     /// Encrypt the image: only the readers named with --recipient and --passphrase-file can open it
     /// (zstd and lz4; sizes of frames stay visible)
     #[arg(long)]
@@ -145,10 +138,9 @@ impl Args {
             return self.convert(chosen);
         }
         // Before the work: an unreadable key should not cost an hour.
-        let seal = self.keys().map(signer);
         let lock = self.encrypt.then(|| self.locker());
         let guard = Guard {
-            seal: seal.transpose()?,
+            seal: self.seal.signer()?,
             lock: lock.transpose()?,
         };
         let began = Instant::now();
@@ -192,11 +184,6 @@ impl Args {
         }
     }
 
-    /// Keys that sign the hash tree, where one is to be made.
-    fn keys(&self) -> Option<&[PathBuf]> {
-        (self.tree || !self.sign.is_empty()).then_some(&self.sign)
-    }
-
     fn locker(&self) -> Result<Locker, SecretError> {
         let readers = Readers::of(&self.recipient, self.passphrase_file.as_deref())?;
         readers.locker(self.cipher.unwrap_or_else(Cipher::fastest))
@@ -216,7 +203,7 @@ impl Args {
         let scratch = tempfile::Builder::new().prefix("sidecore-").tempdir()?;
         let options = self.options(chosen, true, Thin::Never, self.whole.memory().bytes());
         // Before anything is asked of a registry: a wrong key is found at once.
-        let packing = Packing::new(options, self.keys(), scratch.path())?;
+        let packing = Packing::new(options, self.seal.keys(), scratch.path())?;
         let original = Original::open(&self.source.to_string_lossy())?;
         let to = self.output.to_string_lossy();
         let mut said = Ok(());

@@ -12,28 +12,6 @@ use crate::bench::NetArgs as BenchArgs;
 use crate::no_bench::Args as BenchArgs;
 use anyhow::Result;
 use clap::Subcommand;
-use sidecore_attach::Trust;
-use sidecore_net::sock::control::find_socket;
-use std::path::PathBuf;
-
-/// Arguments of commands that ask a running stack.
-#[derive(clap::Args)]
-pub(crate) struct Running {
-    /// The stack's socket.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    #[command(flatten)]
-    server: crate::live::Server,
-}
-
-impl Running {
-    /// The stack's socket, and the users whose servers are trusted.
-    fn find(self) -> (PathBuf, Trust) {
-        let trust = self.server.trust();
-        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
-        (socket, trust)
-    }
-}
 
 #[derive(Subcommand)]
 pub(crate) enum Command {

@@ -1,9 +1,11 @@
 //! `sidecore net status`, `sessions` and `capture`: what a running stack does.
 
+use crate::live::Running;
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result, bail};
 use sidecore_net::capture::{CaptureFile, CaptureOptions, CaptureRing, Filter, record};
 use sidecore_net::sock::client::{sessions_of_all, status_of_all};
+use sidecore_net::sock::control::find_socket;
 use sidecore_net::summary::{STATES, SessionFilter, session_heading, session_lines};
 use sidecore_terminal::{Text, quantity};
 use std::fs::File;
@@ -15,7 +17,7 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    running: super::Running,
+    running: Running,
     /// Everything, as one JSON object.
     #[arg(long)]
     json: bool,
@@ -26,7 +28,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let (socket, trust) = self.running.find();
+        let (socket, trust) = self.running.find(find_socket);
         let status = status_of_all(&socket, &trust)?;
         if self.metrics {
             output::text(sidecore_net::metrics::text(&status).trim_end())?;
@@ -45,7 +47,7 @@ impl Args {
 #[derive(clap::Args)]
 pub(crate) struct SessionsArgs {
     #[command(flatten)]
-    running: super::Running,
+    running: Running,
     /// Only sessions in this state; several may be given.
     #[arg(long, value_name = "STATE", value_parser = STATES)]
     state: Vec<String>,
@@ -65,7 +67,7 @@ pub(crate) struct SessionsArgs {
 
 impl SessionsArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let (socket, trust) = self.running.find();
+        let (socket, trust) = self.running.find(find_socket);
         let filter = SessionFilter {
             states: self.state,
             port: self.port,
@@ -115,7 +117,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u32>,
     #[command(flatten)]
-    running: super::Running,
+    running: Running,
     /// The summary as one JSON object.
     #[arg(long)]
     json: bool,
@@ -133,7 +135,7 @@ impl CaptureArgs {
         // Before a file is replaced.
         Filter::parse(&self.filter)?;
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
-        let (socket, trust) = self.running.find();
+        let (socket, trust) = self.running.find(find_socket);
         let name = self.write.display().to_string();
         let file: Box<dyn Write> = if is_standard {
             let output = std::io::stdout().lock();

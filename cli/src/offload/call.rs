@@ -6,10 +6,12 @@
 //! this process becomes the program, so that its exit status, signals, terminal and children are
 //! its own; nothing is printed unless it cannot start.
 
+use crate::live::Running;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use serde_json::json;
 use sidecore_daemon::client::{Client, Trial, options_for, status};
+use sidecore_daemon::find_socket;
 use sidecore_daemon::served::KernelHash;
 use sidecore_measure::stats::median;
 use sidecore_sys::input;
@@ -45,12 +47,12 @@ pub(crate) struct Args {
     )]
     count: u64,
     #[command(flatten)]
-    daemon: super::Running,
+    daemon: Running,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let (socket, trust) = self.daemon.find();
+        let (socket, trust) = self.daemon.find(find_socket);
         let input = self.input.as_ref().map(|path| {
             let read = input::read(path, INPUT_BYTES_MAX);
             read.with_context(|| format!("cannot read {}", path.display()))
@@ -89,7 +91,7 @@ impl Args {
 #[derive(clap::Args)]
 pub(crate) struct KernelsArgs {
     #[command(flatten)]
-    daemon: super::Running,
+    daemon: Running,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -97,7 +99,7 @@ pub(crate) struct KernelsArgs {
 
 impl KernelsArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let (socket, trust) = self.daemon.find();
+        let (socket, trust) = self.daemon.find(find_socket);
         let status = status(&socket, &trust)?;
         if self.json {
             output::json_line(&json!({ "kernels": status.served }))?;

@@ -6,16 +6,12 @@ mod inflate_frame;
 use crate::Outcome;
 #[cfg(feature = "bench")]
 use crate::bench::OffloadArgs as BenchArgs;
-use crate::live::Server;
 #[cfg(not(feature = "bench"))]
 use crate::no_bench::Args as BenchArgs;
 use anyhow::Result;
 use clap::Subcommand;
 use inflate_frame::InflateFrame;
-use sidecore_attach::Trust;
-use sidecore_daemon::find_socket;
 use sidecore_daemon::served::{Registry, RegistryError};
-use std::path::PathBuf;
 
 /// Commands about off-loading.
 #[derive(Subcommand)]
@@ -36,25 +32,6 @@ pub(crate) enum Command {
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     Peer(crate::bench::Peer),
-}
-
-/// The daemon that is meant.
-#[derive(clap::Args)]
-pub(crate) struct Running {
-    /// The daemon's socket [default: the own user's, else /run/sidecore/daemon.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    #[command(flatten)]
-    server: Server,
-}
-
-impl Running {
-    /// Its socket, and the users whose servers are trusted.
-    pub(crate) fn find(&self) -> (PathBuf, Trust) {
-        let trust = self.server.trust();
-        let socket = self.socket.clone();
-        (socket.unwrap_or_else(|| find_socket(&trust)), trust)
-    }
 }
 
 impl Command {

@@ -227,7 +227,7 @@ struct Options {
     start_trees: String,
     /// Bootstraps: how many, or auto to stop when they have converged
     #[arg(long, value_name = "N|auto", value_parser = amount)]
-    bootstraps: Option<Amount>,
+    bootstraps: Option<Bootstraps>,
     /// Make rapid bootstraps, in chains of lazy searches
     #[arg(long)]
     rapid: bool,
@@ -275,20 +275,14 @@ struct Options {
 
 const KEPT: &str = "a number above 0 and below 1, such as 0.5";
 
-#[derive(Debug, Clone, Copy)]
-enum Amount {
-    Exactly(u32),
-    Auto,
-}
-
-fn amount(text: &str) -> Result<Amount, String> {
+fn amount(text: &str) -> Result<Bootstraps, String> {
     if text == "auto" {
-        return Ok(Amount::Auto);
+        return Ok(Bootstraps::UntilConverged);
     }
     let count: Option<u32> = text.parse().ok();
     let count = count.filter(|count| *count <= 100_000);
     count
-        .map(Amount::Exactly)
+        .map(Bootstraps::Exactly)
         .ok_or_else(|| "`auto`, or a number from 0 to 100000".to_owned())
 }
 
@@ -311,12 +305,10 @@ impl Options {
             lengths: self.brlen,
             starts: self.starts,
             start_trees: &self.start_trees,
-            bootstraps: match self.bootstraps {
-                Some(Amount::Exactly(count)) => Bootstraps::Exactly(count),
-                Some(Amount::Auto) => Bootstraps::UntilConverged,
-                None if self.all => Bootstraps::UntilConverged,
-                None => Bootstraps::Exactly(0),
-            },
+            bootstraps: self.bootstraps.unwrap_or(match self.all {
+                true => Bootstraps::UntilConverged,
+                false => Bootstraps::Exactly(0),
+            }),
             bootstraps_max: self.bootstraps_max,
             rapid: self.rapid,
             jackknife: self.jackknife,
