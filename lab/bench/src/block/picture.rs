@@ -4,9 +4,24 @@
 //! out. Source: own.
 
 use super::report::Report;
+use crate::frame::Measured;
 use crate::frame::picture::{COLOURS, MARGIN, Picture};
 use plotters::prelude::*;
 use sidecore_plot::{Area, GREY, PlotError, failed};
+
+impl Measured for Report {
+    fn tsv(&self) -> String {
+        self.head.tsv(&self.figures.samples)
+    }
+
+    fn draw(&self) -> Result<String, PlotError> {
+        draw(self)
+    }
+
+    fn failures(&self) -> &[String] {
+        &self.figures.failures
+    }
+}
 
 /// Draws a report.
 ///

@@ -5,11 +5,10 @@
 //! `peers[]{name metric here peer ratio spread}` keep their names; a figure without its spread and
 //! rounds is not in here.
 
-use crate::frame::{Head, Measured, Reported, text};
+use crate::frame::{Head, Reported, text};
 use crate::measure::stats::percent;
 use crate::measure::{Figures, markdown};
 use serde::Serialize;
-use sidecore_plot::PlotError;
 use sidecore_terminal::Text;
 
 /// A whole run.
@@ -53,20 +52,6 @@ impl Report {
             figures: Figures::default(),
             scaling: Vec::new(),
         }
-    }
-}
-
-impl Measured for Report {
-    fn tsv(&self) -> String {
-        self.head.tsv(&self.figures.samples)
-    }
-
-    fn draw(&self) -> Result<String, PlotError> {
-        super::picture::draw(self)
-    }
-
-    fn failures(&self) -> &[String] {
-        &self.figures.failures
     }
 }
 

@@ -5,10 +5,25 @@
 //! at 0; the paper's point has its value next to it. Pure: SVG text comes out. Source: own.
 
 use super::report::{Curve, Report};
+use crate::frame::Measured;
 use crate::frame::picture::{COLOURS, MARGIN, Picture};
 use crate::measure::stats::number;
 use plotters::prelude::*;
 use sidecore_plot::{Area, GREY, PlotError, failed};
+
+impl Measured for Report {
+    fn tsv(&self) -> String {
+        self.head.tsv(&self.figures.samples)
+    }
+
+    fn draw(&self) -> Result<String, PlotError> {
+        draw(self)
+    }
+
+    fn failures(&self) -> &[String] {
+        &self.figures.failures
+    }
+}
 
 /// Draws a report.
 ///

@@ -5,11 +5,26 @@
 //! Pure: SVG text comes out. Source: own.
 
 use super::report::{EdtlpRow, Report, Trip};
+use crate::frame::Measured;
 use crate::frame::picture::{COLOURS, circumstances};
 use crate::measure::stats::number;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use sidecore_plot::{Area, GREY, PlotError, failed, text};
+
+impl Measured for Report {
+    fn tsv(&self) -> String {
+        self.head.tsv(&self.figures.samples)
+    }
+
+    fn draw(&self) -> Result<String, PlotError> {
+        draw(self)
+    }
+
+    fn failures(&self) -> &[String] {
+        &self.figures.failures
+    }
+}
 
 /// Draws a report.
 ///

@@ -7,12 +7,11 @@
 //! Pure. Source: own.
 
 pub use super::asynchronous::JobsRow;
-use crate::frame::{Head, Measured, Reported};
+use crate::frame::{Head, Reported};
 use crate::measure::Figures;
 use crate::measure::stats::{Outcome, Series};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
-use sidecore_plot::PlotError;
 
 /// A whole run.
 #[derive(Debug, Clone, Serialize)]
@@ -267,20 +266,6 @@ pub struct Target {
     pub here: f64,
     /// True where the target is met.
     pub met: bool,
-}
-
-impl Measured for Report {
-    fn tsv(&self) -> String {
-        self.head.tsv(&self.figures.samples)
-    }
-
-    fn draw(&self) -> Result<String, PlotError> {
-        super::picture::draw(self)
-    }
-
-    fn failures(&self) -> &[String] {
-        &self.figures.failures
-    }
 }
 
 impl Reported for Report {
