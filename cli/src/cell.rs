@@ -13,7 +13,7 @@ use sidecore_cell_sim::shown::Shown;
 use sidecore_cell_sim::tables::{Table1Row, Table2Row};
 use sidecore_sys::input::read_text;
 use sidecore_sys::width::ToU64;
-use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::progress::counted;
 use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
@@ -143,13 +143,12 @@ impl Options {
 impl FigureArgs {
     fn run(&self, figure: Figure) -> Result<Outcome> {
         let (machine, is_cell) = self.options.start()?;
-        let bar = bar(Shape::Count, 0).with_message("points");
-        let begin = |points| bar.set_length(points);
         let (bootstraps, seed) = (&self.bootstraps, self.options.seed);
-        let report = FigureReport::new(figure, machine, is_cell, bootstraps, seed, begin, &|| {
-            bar.inc(1);
+        let report = counted(0, "points", |bar| {
+            let begin = |points| bar.set_length(points);
+            let tick = || bar.inc(1);
+            FigureReport::new(figure, machine, is_cell, bootstraps, seed, begin, &tick)
         });
-        bar.finish_and_clear();
         self.options.finish(&report, report.report.holds())
     }
 }
@@ -161,11 +160,10 @@ impl RunArgs {
         }
         let (machine, _) = self.options.start()?;
         let runs = self.tasks.len() * self.policy.len();
-        let bar = bar(Shape::Count, runs.to_u64()).with_message("runs");
-        let tick = || bar.inc(1);
-        let (policies, tasks) = (&self.policy, &self.tasks);
-        let report = Report::<RunRow>::runs(&machine, policies, tasks, self.options.seed, tick)?;
-        bar.finish_and_clear();
+        let (policies, tasks, seed) = (&self.policy, &self.tasks, self.options.seed);
+        let report = counted(runs.to_u64(), "runs", |bar| {
+            Report::<RunRow>::runs(&machine, policies, tasks, seed, || bar.inc(1))
+        })?;
         self.options.finish(&report, true)
     }
 }

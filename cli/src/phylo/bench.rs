@@ -16,7 +16,7 @@ use sidecore_measure::Machine;
 use sidecore_phylo::kernel::Isa;
 use sidecore_phylo::msa::{Alphabet, Patterns};
 use sidecore_sys::cpu;
-use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::progress::counted;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -165,9 +165,9 @@ impl GrainArgs {
         options.sites = self.sites.map_or(options.sites, |sites| sites as usize);
         let machine = Machine::of_this_program();
         let runs = 1 + 4 * options.rounds * options.bootstraps.len();
-        let bar = bar(Shape::Count, runs as u64).with_message("runs, at most");
-        let measured = grain(&options, &stop, &|| bar.inc(1))?;
-        bar.finish_and_clear();
+        let measured = counted(runs as u64, "runs, at most", |bar| {
+            grain(&options, &stop, &|| bar.inc(1))
+        })?;
         // Relaxed: a flag alone.
         let stopped = stop.load(Ordering::Relaxed);
         let cell = CellMachine::cell()?;
@@ -241,9 +241,10 @@ impl BeagleArgs {
                 .map_or(if self.quick { 3 } else { 7 }, usize::from),
             is_quick: self.quick,
         };
-        let bar = bar(Shape::Count, shapes(self.quick).len() as u64).with_message("traversals");
-        let (rows, noise) = beagle(&options, &stop, &|| bar.inc(1))?;
-        bar.finish_and_clear();
+        let shapes = shapes(self.quick).len() as u64;
+        let (rows, noise) = counted(shapes, "traversals", |bar| {
+            beagle(&options, &stop, &|| bar.inc(1))
+        })?;
         let failed = rows.iter().any(|row| row.error.is_some());
         let report = BeagleReport {
             machine: Machine::of_this_program(),
