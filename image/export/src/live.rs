@@ -132,8 +132,7 @@ pub fn served(
 /// The same status of a server whose overlay takes snapshots and grows: `take` puts a new layer at
 /// a path, or at one of its own choice, and returns that and the time for which writes waited;
 /// `resize` makes the device as large as asked, and returns its former size.
-#[must_use]
-pub fn with_actions(
+fn with_actions(
     status: Arc<Status>,
     take: impl Fn(Option<&Path>) -> Result<(PathBuf, Duration), String> + Send + 'static,
     resize: impl Fn(u64) -> Result<u64, String> + Send + 'static,
