@@ -527,15 +527,47 @@ proptest! {
     fn any_curve_at_all_is_taken(
         values in prop::collection::vec((1usize..10_000, 0.0f64..1e4), 0..60),
     ) {
-        let curve = Curve::new(values.into_iter().map(|(pages, cycles)| Point {
-            pages,
-            cycles,
-            cycles_fifth: cycles,
-            windows: 1,
-        }));
-        for knee in find(&curve).knees {
-            prop_assert!((0.0..=1.0).contains(&knee.confidence));
-            prop_assert!(knee.entries > 0.0 && knee.penalty_cycles > 0.0);
-        }
+        is_taken(&values);
     }
+}
+
+/// Knees of a curve of pages and cycles are in range.
+fn is_taken(values: &[(usize, f64)]) {
+    let curve = Curve::new(values.iter().map(|&(pages, cycles)| Point {
+        pages,
+        cycles,
+        cycles_fifth: cycles,
+        windows: 1,
+    }));
+    for knee in find(&curve).knees {
+        assert!((0.0..=1.0).contains(&knee.confidence));
+        assert!(knee.entries > 0.0 && knee.penalty_cycles > 0.0);
+    }
+}
+
+#[test]
+fn curves_that_failed_once_are_taken() {
+    is_taken(&[
+        (3936, 0.0),
+        (1597, 3759.709),
+        (1593, 1353.397),
+        (3889, 5709.840),
+        (5882, 4599.336),
+        (9944, 2615.312),
+        (5242, 7894.945),
+        (8384, 1235.974),
+        (9883, 9097.580),
+        (3110, 9485.836),
+        (2670, 2445.891),
+        (6013, 7234.594),
+        (5226, 2926.430),
+        (1596, 1950.422),
+        (1879, 6500.411),
+        (2798, 8922.010),
+        (4462, 1034.863),
+        (7698, 165.528),
+        (8622, 8373.266),
+        (8804, 2145.269),
+        (3935, 4477.464),
+    ]);
 }
