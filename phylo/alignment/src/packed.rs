@@ -132,6 +132,8 @@ struct Unpacking<R> {
     at: usize,
     /// A stream (a member, a frame) has begun and is not over.
     is_inside: bool,
+    /// Zeros were behind a stream.
+    is_padded: bool,
 }
 
 impl<R: BufRead> Unpacking<R> {
@@ -141,6 +143,7 @@ impl<R: BufRead> Unpacking<R> {
             decoder,
             at: 0,
             is_inside: true,
+            is_padded: false,
         }
     }
 }
@@ -159,9 +162,11 @@ impl<R: BufRead> Read for Unpacking<R> {
                     let zeros = input.iter().take_while(|&&byte| byte == 0).count();
                     self.source.consume(zeros);
                     self.at += zeros;
+                    self.is_padded = true;
                     continue;
                 }
-                if !self.decoder.begin(first) {
+                // Behind zeros gzip takes a member for garbage, too.
+                if self.is_padded || !self.decoder.begin(first) {
                     return Err(damaged(format, self.at, "something else follows").into());
                 }
             }
@@ -403,7 +408,16 @@ mod tests {
             }
         }
         let padded = [gz(b"AC"), vec![0; 100]].concat();
-        assert_eq!(unpack(padded, 10).unwrap(), b"AC");
+        assert_eq!(unpack(padded.clone(), 10).unwrap(), b"AC");
+        for follows in [gz(b"GT"), b"GT".to_vec()] {
+            let both = [padded.clone(), follows].concat();
+            let error = damaged("gzip", padded.len(), "something else follows");
+            let mut source = reader(BufReader::with_capacity(7, &both[..])).unwrap();
+            let found = source.read_to_end(&mut Vec::new()).unwrap_err();
+            assert_eq!(found.downcast::<PackedError>().unwrap(), error);
+            drop(source);
+            assert_eq!(unpack(both, 10).unwrap_err(), error);
+        }
     }
 
     #[test]
