@@ -150,7 +150,7 @@ pub struct FigureAnswer {
     /// Rows that only this machine has.
     pub extra: Vec<Extra>,
     /// Curves to draw.
-    pub(crate) curves: Vec<Curves>,
+    pub curves: Vec<Curves>,
     /// Rules of single series, by name.
     pub(crate) series: BTreeMap<String, SeriesAnswer>,
 }
@@ -180,7 +180,7 @@ pub struct Extra {
 /// Curves of one command, drawn in one chart.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "WrittenCurves")]
-pub(crate) struct Curves {
+pub struct Curves {
     /// Name of the chart, or of the machine that the curves are of.
     pub name: String,
     /// Id of the part whose result holds them.
@@ -191,7 +191,7 @@ pub(crate) struct Curves {
 
 /// Location of curves in a command's result.
 #[derive(Debug, Clone)]
-pub(crate) enum CurvesOf {
+pub enum CurvesOf {
     /// In `rows[]`, in seconds.
     Rows {
         /// Field of the x values.
