@@ -8,7 +8,7 @@ use crate::common;
 
 use common::refused;
 use sidecore_papers::Catalogue;
-use sidecore_papers::catalogue::{CurvesOf, Paper};
+use sidecore_papers::catalogue::{Curves, CurvesOf, Paper};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -89,8 +89,8 @@ fn the_page_finds_its_curves(report: &serde_json::Value) {
     };
     let mut wanted = 0;
     for answer in catalogue.answers.values() {
-        for each in &answer.curves {
-            if let CurvesOf::Chart { chart, only, .. } = &each.of
+        for Curves { of, .. } in &answer.curves {
+            if let CurvesOf::Chart { chart, only, .. } = of
                 && !chart.starts_with("requests of 64 bytes")
             {
                 let curve = find(chart, only.as_deref());
