@@ -173,8 +173,9 @@ impl Call {
     }
 }
 
+/// Work that no compiler shortens: a chain of steps, each of which needs the one before.
 #[inline]
-fn chain(mut value: u64, steps: u64) -> u64 {
+pub(super) fn chain(mut value: u64, steps: u64) -> u64 {
     for step in 0..steps {
         value = value.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ step;
     }
@@ -183,7 +184,7 @@ fn chain(mut value: u64, steps: u64) -> u64 {
 
 /// Steps of a unit of a given time among others, on this core; the shortest of several tries, as
 /// interruption only adds.
-fn steps_of(unit_ns: u64) -> u64 {
+pub(super) fn steps_of(unit_ns: u64) -> u64 {
     let units = (CALIBRATION_NS / unit_ns).clamp(1, 10_000) as usize;
     let mut items: Vec<u64> = (0..units as u64).collect();
     let mut steps = (unit_ns * 9 / 10).max(1);
@@ -206,7 +207,7 @@ fn steps_of(unit_ns: u64) -> u64 {
 }
 
 /// Nanoseconds of one pass: the median of batches, after as much warm-up as shows their size.
-fn measure(window_ns: u64, mut pass: impl FnMut()) -> f64 {
+pub(super) fn measure(window_ns: u64, mut pass: impl FnMut()) -> f64 {
     let (begun_ns, mut taken_ns, mut passes) = (clock::now_ns(), 0, 0);
     while taken_ns < window_ns / 8 || passes < WARM_PASSES_LEAST {
         pass();
@@ -238,10 +239,18 @@ pub(super) fn on_core(
     cpu: usize,
     measured: impl FnOnce() -> f64 + Send,
 ) -> Result<Vec<f64>, BenchError> {
+    pinned(cpu, || Ok(vec![measured()]))
+}
+
+/// As [`on_core`], for what may fail or has several values.
+pub(super) fn pinned<R: Send>(
+    cpu: usize,
+    measured: impl FnOnce() -> Result<R, BenchError> + Send,
+) -> Result<R, BenchError> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
             stay_on(&[cpu])?;
-            Ok(vec![measured()])
+            measured()
         });
         match thread.join() {
             Ok(result) => result,
@@ -293,7 +302,7 @@ fn compile(scratch: &Path) -> Result<PathBuf, BenchError> {
     }
 }
 
-fn time(ns: u64) -> String {
+pub(super) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{} us", ns / 1_000),
@@ -347,7 +356,7 @@ const COUNTS: [usize; 6] = [2, 10, 100, 1_000, 10_000, 100_000];
 /// Longest serial time of a row.
 const SERIAL_NS_MAX: u64 = 20_000_000;
 /// Time that rayon's pieces take at least, where units are tiny.
-const RAYON_LEAST_NS: u64 = 5_000;
+pub(super) const RAYON_LEAST_NS: u64 = 5_000;
 /// Time of a batch.
 const BATCH_NS: u64 = 500_000;
 const WARM_PASSES_LEAST: u64 = 3;

@@ -10,7 +10,7 @@
 //!   `async` (jobs compared with blocking calls), `strangers` (hostile users, clients without cores
 //!   of their own), `streaming` (a kernel's DMA compared with a plain loop), `zlib` (programs that
 //!   use it), `kernels` (built-in ones compared with their libraries, loaded ones with built-in
-//!   ones).
+//!   ones), `patterns` (the suites EPCC syncbench and Task Bench: `overheads`, `graphs`).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`:
 //!   their loops and counts.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -25,9 +25,12 @@ mod asynchronous;
 mod callers;
 mod children;
 mod edtlp;
+mod graphs;
 mod idle;
 mod kernels;
 mod loops;
+mod overheads;
+mod patterns;
 mod peers;
 pub mod picture;
 pub mod report;
@@ -78,6 +81,7 @@ impl Service for Offload {
         Group::new("slice", slice::run),
         Group::new("loops", loops::run),
         Group::new("callers", callers::run),
+        Group::new("patterns", patterns::run),
         Group::new("async", asynchronous::run),
         Group::new("strangers", strangers::run),
         Group::new("streaming", streaming::run),

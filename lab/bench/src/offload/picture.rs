@@ -1,16 +1,17 @@
-//! The bench as a picture: round trips on a scale by powers, cycles over the number of workers.
+//! The bench as a picture: round trips on a scale by powers, cycles over the number of workers,
+//! efficiency of graphs of tasks over the granularity.
 //!
 //! Why here: drawing is printing. Must stay true: every bar carries its figures, ours and others'
 //! alike; every curve is named; curves of the same kind have the same scale.
 //! Pure: SVG text comes out. Source: own.
 
-use super::report::{EdtlpRow, Report, Trip};
-use crate::frame::Measured;
+use super::patterns::RUNNERS;
+use super::report::{EdtlpRow, PatternRow, Report, Trip};
 use crate::frame::picture::{COLOURS, circumstances};
 use crate::measure::stats::number;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
-use sidecore_plot::{Area, GREY, PlotError, failed, text};
+use sidecore_plot::{Area, Axis, GREY, Mark, PlotError, Series, chart, failed, text};
 
 impl Measured for Report {
     fn tsv(&self) -> String {
@@ -40,7 +41,14 @@ pub fn draw(report: &Report) -> Result<String, PlotError> {
     let charts_height = charts.len().div_ceil(2) as i32 * CHART_HEIGHT;
     let longest = |row: &EdtlpRow| row.spin_us.max(row.block_us).max(row.edtlp_us);
     let most_us = report.edtlp.iter().map(longest).fold(200.0, f64::max);
-    let height = bars_height + charts_height + MARGIN;
+    let patterns: Vec<&[PatternRow]> = (report.patterns)
+        .chunk_by(|a, b| a.pattern == b.pattern)
+        .collect();
+    let patterns_height = match patterns.len() {
+        0 => 0,
+        count => TITLE_HEIGHT + count.div_ceil(PATTERNS_ACROSS) as i32 * PATTERN_HEIGHT,
+    };
+    let height = bars_height + charts_height + patterns_height + MARGIN;
     sidecore_plot::picture((WIDTH as u32, height as u32), |root| {
         let (upper, lower) = root.split_vertically(bars_height);
         draw_head(&upper, report)?;
@@ -48,11 +56,14 @@ pub fn draw(report: &Report) -> Result<String, PlotError> {
             draw_trips(&upper, trips)?;
         }
         let rows = charts.len().div_ceil(2).max(1);
-        let (lower, _) = lower.split_vertically(charts_height);
+        let (lower, below) = lower.split_vertically(charts_height);
         for (area, (title, rows)) in lower.split_evenly((rows, 2)).iter().zip(&charts) {
             draw_cycles(area, title, rows, most_us)?;
         }
-        Ok(())
+        match patterns.is_empty() {
+            true => Ok(()),
+            false => draw_patterns(&below.split_vertically(patterns_height).0, &patterns),
+        }
     })
 }
 
@@ -220,6 +231,42 @@ fn draw_cycles(
     Ok(())
 }
 
+/// A chart for each pattern, the legend above them.
+fn draw_patterns(area: &Area<'_>, patterns: &[&[PatternRow]]) -> Result<(), PlotError> {
+    let (title, charts) = area.split_vertically(TITLE_HEIGHT);
+    let legend = "Graphs of tasks (Task Bench). Blue: Sidecore; orange: rayon; green: OpenMP, loops; \
+                  purple: OpenMP, tasks; grey: oneTBB, flow graph";
+    text(&title, legend, (MARGIN, 10), 14, HPos::Left)?;
+    let rows = patterns.len().div_ceil(PATTERNS_ACROSS);
+    let areas = charts.split_evenly((rows, PATTERNS_ACROSS));
+    for (area, of_pattern) in areas.iter().zip(patterns) {
+        let series: Vec<Series> = of_pattern.iter().map(curve).collect();
+        let axis = Axis {
+            title: of_pattern.first().map_or("", |row| row.pattern),
+            x: "us for a task with its overhead",
+            y: "efficiency, %",
+            letters: 11,
+            by_powers: true,
+        };
+        chart(area, &axis, &series)?;
+    }
+    Ok(())
+}
+
+/// Efficiency of one runtime, in its colour.
+fn curve(row: &PatternRow) -> Series {
+    let points = row.curve.iter();
+    let colour = RUNNERS.iter().position(|runner| *runner == row.runner);
+    Series {
+        name: String::new(),
+        points: points
+            .map(|point| (point.granularity_us, 100.0 * point.efficiency))
+            .collect(),
+        mark: Mark::Line,
+        colour: colour.unwrap_or(0),
+    }
+}
+
 /// The ways that are ours.
 const OURS: [&str; 2] = ["same_process", "cross_process"];
 const WIDTH: i32 = 1200;
@@ -229,6 +276,8 @@ const TITLE_HEIGHT: i32 = 30;
 const ROW_HEIGHT: i32 = 30;
 const AXIS_HEIGHT: i32 = 40;
 const CHART_HEIGHT: i32 = 360;
+const PATTERN_HEIGHT: i32 = 260;
+const PATTERNS_ACROSS: usize = 3;
 const BARS_LEFT: i32 = 160;
 const BARS_RIGHT: i32 = 900;
 const NS_MIN: f64 = 50.0;

@@ -7,6 +7,8 @@
 //! Pure. Source: own.
 
 pub use super::asynchronous::JobsRow;
+pub use super::overheads::OverheadRow;
+pub use super::patterns::{GrainPoint, PatternRow};
 use crate::frame::{Head, Reported};
 use crate::measure::Figures;
 use crate::measure::stats::{Outcome, Series};
@@ -42,6 +44,10 @@ pub struct Report {
     pub strangers: Vec<StrangersRow>,
     /// Clients without a reserved core.
     pub unpinned: Vec<UnpinnedRow>,
+    /// Parallel constructs compared with rayon's, OpenMP's and oneTBB's.
+    pub overheads: Vec<OverheadRow>,
+    /// Graphs of tasks with dependences, compared likewise.
+    pub patterns: Vec<PatternRow>,
     /// Targets, and their outcome.
     pub targets: Vec<Target>,
     /// Things that could not be measured on this machine, and why.
@@ -293,6 +299,8 @@ impl Report {
             jobs: Vec::new(),
             strangers: Vec::new(),
             unpinned: Vec::new(),
+            overheads: Vec::new(),
+            patterns: Vec::new(),
             targets: Vec::new(),
             missing: Vec::new(),
             figures: Figures::default(),

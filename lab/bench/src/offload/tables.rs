@@ -3,6 +3,7 @@
 //! Why here: figures are pasted, not retyped. Must stay true: losses and misses are printed like
 //! wins. Pure. Source: own.
 
+use super::patterns::RUNNERS;
 use super::report::Report;
 use crate::frame::text;
 use crate::measure::markdown;
@@ -56,6 +57,14 @@ fn groups(report: &Report) -> Vec<(&'static str, Table)> {
             loops(report),
         ),
         ("Threads that call at once", callers(report)),
+        (
+            "Constructs, microseconds more than their share of the work",
+            overheads(report),
+        ),
+        (
+            "Graphs of tasks: shortest tasks that are 50 % and 80 % efficient, microseconds",
+            patterns(report),
+        ),
         ("One thread, two engines, kernels of 20 us", jobs(report)),
         (
             "Root's client beside hostile programs of another user",
@@ -236,6 +245,68 @@ fn callers(report: &Report) -> Table {
         ]
     });
     Table::of(&heads, rows.collect())
+}
+
+fn overheads(report: &Report) -> Table {
+    let heads = [
+        "construct",
+        "delays",
+        "us each",
+        "sidecore",
+        "spread us",
+        "rayon",
+        "OpenMP, active",
+        "oneTBB",
+        "best peer",
+    ];
+    let peer = |us: Option<f64>| us.map_or("not measured".into(), number);
+    let rows = report.overheads.iter().map(|row| {
+        vec![
+            row.construct.into(),
+            row.delays.to_string(),
+            number(row.delay_us),
+            number(row.sidecore_us),
+            number(row.sidecore_spread_us),
+            peer(row.rayon_us),
+            peer(row.openmp_us),
+            peer(row.tbb_us),
+            row.best.into(),
+        ]
+    });
+    Table::of(&heads, rows.collect())
+}
+
+/// A row a pattern, a column a runtime.
+fn patterns(report: &Report) -> Table {
+    let heads = [
+        "dependences",
+        "tasks",
+        "of them",
+        "sidecore",
+        "rayon",
+        "OpenMP, loops",
+        "OpenMP, tasks",
+        "oneTBB, flow graph",
+    ];
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    // Those of a pattern follow one another.
+    for of_pattern in report.patterns.chunk_by(|a, b| a.pattern == b.pattern) {
+        let first = &of_pattern[0];
+        let mut cells = vec![
+            first.pattern.to_owned(),
+            first.tasks.to_string(),
+            first.dependences.to_string(),
+        ];
+        cells.extend(RUNNERS.map(|runner| {
+            let row = of_pattern.iter().find(|row| row.runner == runner);
+            let us = |us: Option<f64>| us.map_or("-".to_owned(), number);
+            row.map_or("not measured".into(), |row| {
+                format!("{}, {}", us(row.metg50_us), us(row.metg80_us))
+            })
+        }));
+        rows.push(cells);
+    }
+    Table::of(&heads, rows)
 }
 
 fn strangers(report: &Report) -> Table {
