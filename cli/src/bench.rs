@@ -73,7 +73,7 @@ pub(crate) struct NetArgs {
 #[command(after_help = "\
 The candidates of a group are interleaved in the same rounds, so that a ratio is of one moment of \
 one machine. Engines of the scheduling rows are virtual: they take their 96 us without a core. \
-What this machine lacks (a second core, a compiler with OpenMP) is said, and the rest runs.
+What this machine lacks (a second core, a compiler with OpenMP, oneTBB) is said, and the rest runs.
 
 Exit status: 0 measured (also where a target was missed), 1 something failed or \
 answered wrongly, 2 could not run.")]
@@ -84,8 +84,8 @@ pub(crate) struct OffloadArgs {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
-    /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, async,
-    /// strangers, streaming, zlib, kernels
+    /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, patterns,
+    /// async, strangers, streaming, zlib, kernels
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     #[arg(value_parser = one_of::<offload::Group>(offload::Group::names()))]
     #[arg(hide_possible_values = true)]

@@ -104,6 +104,54 @@ fn one_group_alone_prints_tables_and_says_which_wishes_are_met() {
 }
 
 #[test]
+fn the_pattern_suites_report_every_construct_and_the_curves_of_every_pattern() {
+    let scratch = tempfile::tempdir().unwrap();
+    let results = tempfile::tempdir().unwrap();
+    let svg = results.path().join("patterns.svg");
+    let output = bench(scratch.path(), &["--quick", "--only", "patterns", "--json"])
+        .arg("--svg")
+        .arg(&svg)
+        .output()
+        .unwrap();
+    // A task that did not find what it needs fails the run.
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let constructs = report["overheads"].as_array().unwrap().iter();
+    let constructs: Vec<_> = constructs.map(|row| &row["construct"]).collect();
+    let expected = "parallel for_static for_dynamic for_guided barrier reduction single";
+    let expected: Vec<&str> = expected.split(' ').collect();
+    assert_eq!(constructs, expected);
+    let rows = report["patterns"].as_array().unwrap();
+    let expected = "trivial no_comm stencil_1d stencil_1d_periodic dom tree fft nearest spread \
+                    all_to_all random_nearest";
+    for pattern in expected.split(' ') {
+        let of_pattern = rows.iter().filter(|row| row["pattern"] == pattern);
+        let of_pattern: Vec<_> = of_pattern.collect();
+        let runners: Vec<_> = of_pattern.iter().map(|row| &row["runner"]).collect();
+        assert!(runners.len() >= 2, "{pattern}: {runners:?}");
+        assert_eq!(runners[..2], ["sidecore", "rayon"], "{pattern}");
+        for row in of_pattern {
+            let tasks = row["tasks"].as_u64().unwrap();
+            assert!((15..=64).contains(&tasks), "{row}");
+            assert_eq!(row["dependences"] == 0, pattern == "trivial", "{row}");
+            let curve = row["curve"].as_array().unwrap();
+            assert_eq!(curve.len(), 3, "{row}");
+            for point in curve {
+                for key in ["kernel_us", "granularity_us", "efficiency"] {
+                    assert!(point[key].as_f64().unwrap() > 0.0, "{key} of {row}");
+                }
+            }
+        }
+    }
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    for words in ["Graphs of tasks", "stencil_1d_periodic", "random_nearest"] {
+        assert!(drawn.contains(words), "{words} is not in the picture");
+    }
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_signal_ends_it_and_its_processes() {
     let scratch = tempfile::tempdir().unwrap();
     // Not under `timeout`: a signal that reaches it before it has recorded its child's PID ends it

@@ -79,7 +79,7 @@ const RUNS: &[(&str, &str)] = &[
     ("net run", "--loopback -- true"),
     (
         "offload bench",
-        "--quick --only trips,edtlp,loops,callers,async --workers 1 --json",
+        "--quick --only trips,edtlp,loops,callers,patterns,async --workers 1 --json",
     ),
     (
         "phylo evaluate",
