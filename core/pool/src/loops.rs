@@ -26,8 +26,8 @@ use crate::tracks;
 use parking_lot::Mutex;
 use sidecore_bare::width::ToU64;
 use sidecore_engine::Core;
-use sidecore_sched::ClassId;
 use sidecore_sched::split::SplitRun;
+use sidecore_sched::{ClassId, Decision};
 use sidecore_sync::WaitOptions;
 use sidecore_sys::{clock, cpu};
 use sidecore_trace as trace;
@@ -102,9 +102,23 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         self.failed.into_inner().map_or(Ok(()), Err)
     }
 
+    /// Runs the loop as the policy decided; `own` is the caller's engine, if it has one. Returns the
+    /// number of engines that took part or were asked to; an error where the loop did not begin.
+    pub(crate) fn run(
+        &mut self,
+        decision: Decision,
+        own: Option<Claim<'_>>,
+    ) -> Result<u32, OffloadError> {
+        match (decision, own) {
+            (_, Some(own)) => Ok(self.run_here(own)),
+            (Decision::Engines(_), None) if self.shared.dedicated => self.run_there(),
+            (_, None) => self.run_on_host(),
+        }
+    }
+
     /// Runs the loop on up to its width of engines, the first of which is the caller's. Returns the
     /// number of engines that took part or were asked to.
-    pub(crate) fn run_here(&mut self, own: Claim<'_>) -> u32 {
+    fn run_here(&mut self, own: Claim<'_>) -> u32 {
         add(&own.slot().counters.called, 1);
         let this = &*self;
         let mut own = Some(own);
@@ -139,13 +153,13 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
     }
 
     /// Runs the loop on the caller's own core, with no engine.
-    pub(crate) fn run_on_host(&self) -> Result<u32, OffloadError> {
+    fn run_on_host(&self) -> Result<u32, OffloadError> {
         self.shared.on_host(|driver| self.do_all(driver))?;
         Ok(1)
     }
 
     /// Runs the loop on up to its width of engines, none of which is the caller's; it waits.
-    pub(crate) fn run_there(&self) -> Result<u32, OffloadError> {
+    fn run_there(&self) -> Result<u32, OffloadError> {
         let Some(first) = self.shared.acquire_or_host(true)? else {
             return self.run_on_host();
         };

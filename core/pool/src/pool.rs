@@ -303,8 +303,13 @@ impl Pool {
             true => self.shared.on_host(|driver| work(&mut driver.core)),
             false => self.off_load_now(work),
         };
-        // Elapsed times say all: one unit has one width.
-        self.shared.depart(&arrival, 1, on_host, 0);
+        match &result {
+            // Elapsed times say all: one unit has one width.
+            Ok(_) | Err(OffloadError::Panicked { .. }) => {
+                self.shared.depart(&arrival, 1, on_host, 0);
+            }
+            Err(_) => self.shared.give_up(&arrival),
+        }
         result
     }
 
@@ -385,11 +390,9 @@ impl Pool {
         let _loop = sidecore_trace::span(&tracks::LOOP, units.into(), width);
         let place = (decision.width(), arrival.part);
         let mut work = Loop::new(shared, class, items, kernel, least, place);
-        let width = match (decision, own) {
-            (_, Some(own)) => work.run_here(own),
-            (Decision::Engines(_), None) if shared.dedicated => work.run_there()?,
-            (_, None) => work.run_on_host()?,
-        };
+        let width = work.run(decision, own);
+        // Also a loop that never began has arrived, and departs.
+        let width = width.inspect_err(|_| shared.give_up(&arrival))?;
         let on_host = decision == Decision::Host;
         shared.depart(&arrival, width, on_host, work.work_cycles());
         work.result()

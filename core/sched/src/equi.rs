@@ -67,6 +67,10 @@ impl Policy for Equi {
 
     fn depart(&mut self, now: Nanos, departure: &Departure) {
         self.measured.depart(now, departure);
+        if departure.units == 0 {
+            // Given up: it is worth nothing, and must not count among the departures of a trial.
+            return;
+        }
         let unit_work = &mut self.unit_work[departure.class.index()];
         if !self.climb.trying() || *unit_work == 0.0 {
             let units = f64::from(departure.units.max(1));

@@ -62,7 +62,10 @@ impl<P: Policy> Policy for Measured<P> {
     }
 
     fn depart(&mut self, now: Nanos, departure: &Departure) {
-        self.curves[departure.class.index()].learn(departure);
+        // Work that was given up has no cost to learn from.
+        if departure.units > 0 {
+            self.curves[departure.class.index()].learn(departure);
+        }
         self.rule.depart(now, departure);
     }
 

@@ -130,7 +130,8 @@ pub struct Departure {
     pub task: TaskId,
     /// The kind of work.
     pub class: ClassId,
-    /// Units that it had.
+    /// Units that it had. 0 for work that was given up before it began: its task is under way no
+    /// more, and the times say nothing.
     pub units: u32,
     /// Engines that took part (1 for the host).
     pub width: u32,

@@ -195,6 +195,20 @@ impl Shared {
         }
     }
 
+    /// Reports that work was given up before it began: its task is under way no more.
+    pub(crate) fn give_up(&self, arrived: &Arrived) {
+        let departure = Departure {
+            task: arrived.arrival.task,
+            class: arrived.arrival.class,
+            units: 0,
+            width: 1,
+            on_host: false,
+            elapsed_ns: 0,
+            work_ns: 0,
+        };
+        self.report(arrived, self.now_ns(), &departure);
+    }
+
     /// Leaves a departure with its part; reports that part's events where that is due.
     fn report(&self, arrived: &Arrived, now_ns: u64, departure: &Departure) {
         let policies = &self.policies;
@@ -247,13 +261,14 @@ const PARTS_MAX: usize = 64;
 /// Shortest time between two ticks of a policy.
 const TICK_NS: u64 = 10_000_000;
 
-/// Runs of short calls, by class and power of two of units.
-pub(crate) struct ShortLoops(Box<[AtomicU32]>);
+/// Runs of short calls, by class and power of two of units. Each call writes its word, so every
+/// class has a line of its own: loops of different classes do not slow each other down.
+pub(crate) struct ShortLoops(Box<[CachePadded<[AtomicU32; BUCKETS]>]>);
 
 impl Default for ShortLoops {
     fn default() -> Self {
-        let words = (0..CLASSES_MAX * BUCKETS).map(|_| AtomicU32::new(0));
-        Self(words.collect())
+        let classes = (0..CLASSES_MAX).map(|_| CachePadded::default());
+        Self(classes.collect())
     }
 }
 
@@ -294,8 +309,7 @@ impl ShortLoops {
     #[inline]
     fn word(&self, class: ClassId, units: usize) -> Option<&AtomicU32> {
         let bucket = units.checked_ilog2()?.to_usize();
-        let is_few = bucket < BUCKETS;
-        is_few.then(|| &self.0[class.index() * BUCKETS + bucket])
+        self.0[class.index()].get(bucket)
     }
 }
 
@@ -345,5 +359,93 @@ mod tests {
         }
         assert!(!short_loops.take(class, 0) && !short_loops.take(class, usize::MAX));
         assert!(!short_loops.take(ClassId(4), 9));
+    }
+
+    #[test]
+    fn calls_of_two_classes_write_no_line_in_common() {
+        let short_loops = ShortLoops::default();
+        let line = |class: usize, units: usize| {
+            let word = short_loops.word(ClassId(class as u16), units);
+            std::ptr::from_ref(word.expect("few units")).addr() / 64
+        };
+        let most = (1 << BUCKETS) - 1;
+        for class in 1..CLASSES_MAX {
+            assert_ne!(line(class - 1, most), line(class, 1), "of {class}");
+        }
+        assert!(short_loops.word(ClassId(0), most + 1).is_none());
+    }
+
+    /// Counts what it is asked, and what is given up.
+    #[cfg(not(loom))]
+    struct Counting(std::sync::Arc<[AtomicU32; 2]>);
+
+    #[cfg(not(loom))]
+    impl Policy for Counting {
+        fn name(&self) -> String {
+            "counting".into()
+        }
+
+        fn arrive(&mut self, _: u64, _: &Arrival) -> Decision {
+            self.0[0].fetch_add(1, Ordering::Relaxed);
+            Decision::engines(1)
+        }
+
+        fn depart(&mut self, _: u64, departure: &Departure) {
+            self.0[1].fetch_add(u32::from(departure.units == 0), Ordering::Relaxed);
+        }
+
+        fn tick(&mut self, _: u64) {}
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn a_loop_that_is_cancelled_before_it_begins_departs_too() {
+        use crate::{OffloadError, Pool, PoolConfig, TaskOptions, TasksOptions};
+        use std::sync::Arc;
+        use std::sync::atomic::AtomicBool;
+
+        let counts: Arc<[AtomicU32; 2]> = Arc::default();
+        let config = PoolConfig {
+            engines: 1,
+            dedicated: true,
+            policy: Box::new(Counting(Arc::clone(&counts))),
+            ..PoolConfig::default()
+        };
+        let pool = Pool::start(config).expect("a pool");
+        let (begun, go) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (begun, go, pool) = (&begun, &go, &pool);
+        let options = TasksOptions {
+            hosts: 2,
+            live_max: Some(2),
+            ..TasksOptions::default()
+        };
+        let ended = pool.tasks(options, |scope| {
+            let busy = scope.spawn(TaskOptions::default(), move |_| {
+                pool.off_load(move |_| {
+                    begun.store(true, Ordering::Release);
+                    while !go.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                })
+            });
+            let until = |is_so: &dyn Fn() -> bool| task::wait_until(is_so).expect("no cancel");
+            until(&|| begun.load(Ordering::Acquire));
+            let waits = scope.spawn(TaskOptions::default(), move |_| {
+                pool.for_each(ClassId(0), &mut [0_u8; 4], |_, _| ())
+            });
+            until(&|| counts[0].load(Ordering::Relaxed) == 1);
+            waits.cancel();
+            let ended = waits.join();
+            go.store(true, Ordering::Release);
+            busy.join().expect("no panic").expect("no panic");
+            ended
+        });
+        let ended = ended.expect("hosts");
+        assert!(
+            matches!(ended, Ok(Err(OffloadError::Cancelled))),
+            "{ended:?}"
+        );
+        // It would else be under way for ever, and its share of the engines with it.
+        assert_eq!(counts[1].load(Ordering::Relaxed), 1);
     }
 }

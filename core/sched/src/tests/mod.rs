@@ -90,6 +90,41 @@ proptest! {
 }
 
 #[test]
+fn work_that_was_given_up_is_under_way_no_more_and_teaches_nothing() {
+    let mut mgps = Mgps::default();
+    for other in 100..200 {
+        let task = TaskId(other);
+        let asks = Arrival {
+            task,
+            ..arrival(100, 8, 8, 0)
+        };
+        mgps.arrive(0, &asks);
+        let gives_up = departure(0, 1, false, 0);
+        mgps.depart(0, &Departure { task, ..gives_up });
+    }
+    let mut width = 0;
+    for at in 1..30 {
+        width = mgps.arrive(at * 1_000, &arrival(100, 8, 8, 0)).width();
+        mgps.depart(at * 1_000 + 500, &departure(100, width, false, 500));
+    }
+    assert_eq!(width, 8, "the only task has all engines");
+
+    let mut equi = Equi::default();
+    for at in 0..50 {
+        let width = equi.arrive(at, &arrival(100, 8, 8, 0)).width();
+        equi.depart(at, &departure(100, width, false, 100_000));
+    }
+    let cost_ns = |equi: &Equi| equi.curve(ClassId(1)).unit_ns(false, 8);
+    let before = cost_ns(&equi);
+    assert!(before.is_some());
+    for at in 50..150 {
+        equi.arrive(at, &arrival(100, 8, 8, 0));
+        equi.depart(at, &departure(0, 1, false, 0));
+    }
+    assert_eq!(cost_ns(&equi), before);
+}
+
+#[test]
 fn equi_gives_one_task_all_idle_engines_and_many_tasks_one_each() {
     let mut equi = Equi::default();
     assert_eq!(equi.arrive(0, &arrival(16, 8, 8, 0)).width(), 8);
