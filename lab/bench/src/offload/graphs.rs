@@ -5,16 +5,63 @@
 //! Must stay true: a task needs tasks of the step before its own only; the lists are the same in
 //! every run. A task looks at the outputs of all that it needs, so a task that runs too early, or
 //! never, is found.
-//! [`Pattern`], [`Graph`] and [`metg`] are pure; [`Outputs`] may be used by any threads. Source:
+//! [`PatternRow`] is a result. [`Pattern`], [`Graph`] and [`metg`] are pure; [`Outputs`] may be used by any threads. Source:
 //! Slaughter et al., "Task Bench: A Parameterized Benchmark for Evaluating Parallel Runtime
 //! Performance", SC 2020, section II; the numbers of points and the order of the patterns that
 //! change from step to step are our own.
 
-use super::loops::chain;
+use super::work::chain;
 use crossbeam_utils::CachePadded;
+use serde::Serialize;
 use sidecore_random::SplitMix;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A graph by one runtime.
+#[derive(Debug, Clone, Serialize)]
+pub struct PatternRow {
+    /// The dependences, by Task Bench's name.
+    pub pattern: &'static str,
+    /// The runtime: `sidecore`, `rayon`, `openmp_loops`, `openmp_tasks` or `tbb_flow_graph`.
+    pub runner: &'static str,
+    /// Cores, with a thread or an engine on each.
+    pub cores: usize,
+    /// Points of the widest step that the pattern may have.
+    pub width: usize,
+    /// Steps.
+    pub steps: usize,
+    /// Tasks of all steps.
+    pub tasks: usize,
+    /// Dependences of all tasks.
+    pub dependences: usize,
+    /// Minimum effective task granularity at an efficiency of a half, in microseconds; none where
+    /// no measured task is long enough.
+    pub metg50_us: Option<f64>,
+    /// The same at an efficiency of four fifths.
+    pub metg80_us: Option<f64>,
+    /// Efficiency of each length of tasks, the shortest first.
+    pub curve: Vec<GrainPoint>,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+/// One length of tasks. Medians of the rounds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct GrainPoint {
+    /// Work of a task in microseconds.
+    pub kernel_us: f64,
+    /// Time of a task with all that it costs, in microseconds: that of the graph times the cores,
+    /// divided by the tasks.
+    pub granularity_us: f64,
+    /// Time that the same tasks take on all cores at once without any order, divided by the time of
+    /// the graph.
+    pub efficiency: f64,
+    /// Largest efficiency less the smallest, divided by the median.
+    pub spread: f64,
+}
+
+/// The runtimes of rows, in the order of the report.
+pub(super) const RUNNERS: [&str; 5] = [SIDECORE, RAYON, LOOPS, TASKS, FLOW];
 
 /// The dependences of a point on points of the step before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -284,6 +331,11 @@ pub(crate) fn metg(points: &[(f64, f64)], wanted: f64) -> Option<f64> {
 /// Dependences of a task in the patterns that have a fixed number of them.
 const RADIX: usize = 5;
 const SEED: u64 = 5;
+pub(super) const SIDECORE: &str = "sidecore";
+pub(super) const RAYON: &str = "rayon";
+pub(super) const LOOPS: &str = "openmp_loops";
+pub(super) const TASKS: &str = "openmp_tasks";
+pub(super) const FLOW: &str = "tbb_flow_graph";
 
 #[cfg(test)]
 mod tests {

@@ -11,13 +11,14 @@
 
 use super::report::LoopRow;
 use super::roles::stay_on;
+use super::work::{chain, measure, steps_of};
 use super::{Bench, BenchError, Candidate};
 use crate::measure::child::Speaker;
-use crate::measure::stats::{Series, median};
+use crate::measure::stats::Series;
 use rayon::prelude::*;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_sched::ClassId;
-use sidecore_sys::{clock, cpu};
+use sidecore_sys::cpu;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -173,67 +174,6 @@ impl Call {
     }
 }
 
-/// Work that no compiler shortens: a chain of steps, each of which needs the one before.
-#[inline]
-pub(super) fn chain(mut value: u64, steps: u64) -> u64 {
-    for step in 0..steps {
-        value = value.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ step;
-    }
-    value
-}
-
-/// Steps of a unit of a given time among others, on this core; the shortest of several tries, as
-/// interruption only adds.
-pub(super) fn steps_of(unit_ns: u64) -> u64 {
-    let units = (CALIBRATION_NS / unit_ns).clamp(1, 10_000) as usize;
-    let mut items: Vec<u64> = (0..units as u64).collect();
-    let mut steps = (unit_ns * 9 / 10).max(1);
-    for _ in 0..CALIBRATION_TRIES {
-        let taken_ns = (0..CALIBRATION_TRIES).map(|_| {
-            let begun_ns = clock::thread_cpu_ns();
-            // A number of steps that the compiler knew could be folded.
-            let steps = std::hint::black_box(steps);
-            items
-                .iter_mut()
-                .for_each(|item| *item = chain(*item, steps));
-            clock::thread_cpu_ns() - begun_ns
-        });
-        let unit_now_ns = taken_ns.min().unwrap_or(1) as f64 / units as f64;
-        let next = steps as f64 * unit_ns as f64 / unit_now_ns.max(0.1);
-        steps = (next.round() as u64).max(1);
-    }
-    std::hint::black_box(items);
-    steps
-}
-
-/// Nanoseconds of one pass: the median of batches, after as much warm-up as shows their size.
-pub(super) fn measure(window_ns: u64, mut pass: impl FnMut()) -> f64 {
-    let (begun_ns, mut taken_ns, mut passes) = (clock::now_ns(), 0, 0);
-    while taken_ns < window_ns / 8 || passes < WARM_PASSES_LEAST {
-        pass();
-        passes += 1;
-        taken_ns = clock::now_ns() - begun_ns;
-        if taken_ns > window_ns {
-            break;
-        }
-    }
-    // So long that reading the clock does not count.
-    let batch = (BATCH_NS * passes / taken_ns.max(1)).max(1);
-    let begun_ns = clock::now_ns();
-    let mut batches = Vec::new();
-    loop {
-        let from_ns = clock::now_ns();
-        for _ in 0..batch {
-            pass();
-        }
-        let until_ns = clock::now_ns();
-        batches.push((until_ns - from_ns) as f64 / batch as f64);
-        if until_ns - begun_ns >= window_ns {
-            return median(&batches);
-        }
-    }
-}
-
 /// Runs `measured` on a thread of its own that is pinned to a core.
 pub(super) fn on_core(
     cpu: usize,
@@ -357,11 +297,6 @@ const COUNTS: [usize; 6] = [2, 10, 100, 1_000, 10_000, 100_000];
 const SERIAL_NS_MAX: u64 = 20_000_000;
 /// Time that rayon's pieces take at least, where units are tiny.
 pub(super) const RAYON_LEAST_NS: u64 = 5_000;
-/// Time of a batch.
-const BATCH_NS: u64 = 500_000;
-const WARM_PASSES_LEAST: u64 = 3;
-const CALIBRATION_NS: u64 = 500_000;
-const CALIBRATION_TRIES: usize = 5;
 const SIDECORE: &str = "sidecore";
 const SERIAL: &str = "serial";
 const RAYON: &str = "rayon";

@@ -9,45 +9,20 @@
 //! One thread, which starts one for each turn. Source: Bull, "Measuring Synchronisation and
 //! Scheduling Overheads in OpenMP", EWOMP 1999; the lengths of the delays are our own.
 
-use super::graphs::delay;
-use super::loops::{measure, pinned, rayon_pool, steps_of};
-use super::patterns::{OPENMP, Peers, RAYON, SIDECORE, TBB, ask};
+use super::graphs::{RAYON, SIDECORE, delay};
+use super::loops::{pinned, rayon_pool};
+use super::report::OverheadRow;
+use super::work::{measure, steps_of};
 use super::{Bench, BenchError, Candidate, wrong};
+use crate::measure::child::{Speaker, tool};
 use crate::measure::stats::Series;
 use rayon::prelude::*;
-use serde::Serialize;
 use sidecore_offload::{Pool, PoolConfig};
-
-/// Overhead of a construct in each way. Times are microseconds; medians of the rounds. An overhead
-/// below 0 says that the delays take less time on several cores than was computed from one.
-#[derive(Debug, Clone, Serialize)]
-pub struct OverheadRow {
-    /// The construct: `parallel`, `for_static`, `for_dynamic`, `for_guided`, `barrier`,
-    /// `reduction`, `single`.
-    pub construct: &'static str,
-    /// Cores, with a thread or an engine on each.
-    pub cores: usize,
-    /// Delays of one pass, of all cores.
-    pub delays: usize,
-    /// Time of one of them.
-    pub delay_us: f64,
-    /// All delays of a pass on one core.
-    pub serial_us: f64,
-    /// Overhead on our engines.
-    pub sidecore_us: f64,
-    /// Its largest round less its smallest.
-    pub sidecore_spread_us: f64,
-    /// Overhead of rayon.
-    pub rayon_us: Option<f64>,
-    /// Overhead of OpenMP with active waiting; none where there is no compiler.
-    pub openmp_us: Option<f64>,
-    /// Overhead of oneTBB; none where it is not installed.
-    pub tbb_us: Option<f64>,
-    /// Name of the peer with the least median.
-    pub best: &'static str,
-    /// Rounds measured.
-    pub rounds: usize,
-}
+use sidecore_sys::package::{Manager, Package};
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
 
 /// Measures all constructs.
 pub(super) fn run(bench: &mut Bench<'_>, peers: &Peers) -> Result<(), BenchError> {
@@ -310,12 +285,143 @@ impl OverheadRow {
     }
 }
 
+/// Programs with OpenMP and with oneTBB; none where this machine lacks what they are built with.
+pub(super) struct Peers {
+    pub(super) openmp: Option<RefCell<Speaker>>,
+    pub(super) tbb: Option<RefCell<Speaker>>,
+}
+
+impl Peers {
+    /// Builds and starts them.
+    pub(super) fn start(bench: &mut Bench<'_>) -> Result<Self, BenchError> {
+        let scratch = bench.config.scratch.clone();
+        let source = scratch.join("patterns.cpp");
+        std::fs::write(&source, PEER_SOURCE).map_err(BenchError::io("write a C++ program"))?;
+        bench.say("compiling the peers");
+        // Side by side: a flow graph takes a compiler some seconds.
+        let building = BUILDS.map(|build| build.begin(&scratch, &source));
+        let mut started = Vec::with_capacity(BUILDS.len());
+        for (build, begun) in BUILDS.iter().zip(building) {
+            started.push(match begun.and_then(|child| build.end(child, &scratch)) {
+                Ok(program) => Some(program),
+                Err(reason) => {
+                    bench.missing(&format!("{}: {reason}", build.name));
+                    None
+                }
+            });
+        }
+        let mut started = started.into_iter().map(|program| match program {
+            Some(program) => start(&program, bench).map(Some),
+            None => Ok(None),
+        });
+        let mut next = || started.next().transpose().map(Option::flatten);
+        Ok(Self {
+            openmp: next()?.map(RefCell::new),
+            tbb: next()?.map(RefCell::new),
+        })
+    }
+}
+
+/// Starts a peer with a thread for each core.
+fn start(program: &Path, bench: &Bench<'_>) -> Result<Speaker, BenchError> {
+    let threads = bench.cpus.len().to_string();
+    let mut command = Command::new(program);
+    command
+        .arg(&threads)
+        .env("OMP_WAIT_POLICY", "active")
+        .env("OMP_PROC_BIND", "true")
+        .env("OMP_NUM_THREADS", &threads);
+    let mut peer = Speaker::spawn(&mut command)?;
+    peer.expect_ready(&bench.cancel)?;
+    Ok(peer)
+}
+
+/// Asks a peer for this number of times.
+pub(super) fn ask(
+    peer: &RefCell<Speaker>,
+    question: &[u64],
+    wanted: usize,
+    cancel: &AtomicBool,
+) -> Result<Vec<f64>, BenchError> {
+    let mut peer = peer.borrow_mut();
+    peer.tell(&question)?;
+    let times_ns: Vec<f64> = peer.answer(cancel)?;
+    match times_ns.len() == wanted {
+        true => Ok(times_ns),
+        false => {
+            let what = format!("answered {} times instead of {wanted}", times_ns.len());
+            Err(peer.fault(what).into())
+        }
+    }
+}
+
+/// A program that is built from the peers' source.
+struct Build {
+    name: &'static str,
+    program: &'static str,
+    /// Option of the compiler that chooses the runtime.
+    option: &'static str,
+    package: Package<'static>,
+}
+
+const BUILDS: [Build; 2] = [
+    Build {
+        name: "OpenMP",
+        program: "patterns-openmp",
+        option: "-fopenmp",
+        package: Package {
+            debian: "g++",
+            fedora: "gcc-c++",
+            alpine: "g++",
+        },
+    },
+    Build {
+        name: "oneTBB",
+        program: "patterns-tbb",
+        option: "-ltbb",
+        package: Package {
+            debian: "libtbb-dev",
+            fedora: "tbb-devel",
+            alpine: "onetbb-dev",
+        },
+    },
+];
+
+impl Build {
+    /// Starts the compiler.
+    fn begin(&self, scratch: &Path, source: &Path) -> Result<Child, String> {
+        let mut command = tool("c++", &[("c++", "g++")])?;
+        command.args(["-std=c++17", "-O2", "-o"]);
+        command.arg(scratch.join(self.program)).arg(source);
+        command.arg(self.option).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn();
+        child.map_err(|error| format!("the C++ compiler does not start: {error}"))
+    }
+
+    /// Waits for the compiler; the program.
+    fn end(&self, mut child: Child, scratch: &Path) -> Result<PathBuf, String> {
+        let install = self.package.command(Manager::here());
+        match child.wait() {
+            Ok(status) if status.success() => Ok(scratch.join(self.program)),
+            Ok(status) => Err(format!(
+                "`c++ {}` ended with {status}: {install}",
+                self.option
+            )),
+            Err(error) => Err(format!("the C++ compiler is lost: {error}")),
+        }
+    }
+}
+
 /// Delays of a loop for each core, and the time of each.
 const ITEMS_EACH: usize = 128;
 const ITEM_NS: u64 = 100;
 /// Time of the other constructs' delays.
 const REGION_NS: u64 = 10_000;
 const SERIAL: &str = "serial";
+const OPENMP: &str = "openmp";
+const TBB: &str = "tbb";
+const PEER_SOURCE: &str = include_str!("../../peers/patterns.cpp");
 
 #[cfg(test)]
 mod tests {

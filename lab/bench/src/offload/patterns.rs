@@ -10,68 +10,19 @@
 //! One thread, which starts one for each turn. Source: Slaughter et al., "Task Bench: A
 //! Parameterized Benchmark for Evaluating Parallel Runtime Performance", SC 2020.
 
-use super::graphs::{Graph, Outputs, Pattern, delay, metg};
-use super::loops::{RAYON_LEAST_NS, measure, pinned, rayon_pool, steps_of};
+use super::graphs::{FLOW, LOOPS, RAYON, SIDECORE, TASKS};
+use super::graphs::{GrainPoint, Graph, Outputs, Pattern, PatternRow, delay, metg};
+use super::loops::{RAYON_LEAST_NS, pinned, rayon_pool};
+use super::overheads::{self, Peers, ask};
 use super::roles::stay_on;
-use super::{Bench, BenchError, Candidate, interrupted, overheads};
-use crate::measure::child::{Speaker, tool};
+use super::work::{measure, steps_of};
+use super::{Bench, BenchError, Candidate, interrupted};
 use crate::measure::stats::Series;
 use rayon::prelude::*;
-use serde::Serialize;
 use sidecore_offload::{Pool, PoolConfig};
-use sidecore_sys::package::{Manager, Package};
-use std::cell::RefCell;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
-
-/// A graph by one runtime.
-#[derive(Debug, Clone, Serialize)]
-pub struct PatternRow {
-    /// The dependences, by Task Bench's name.
-    pub pattern: &'static str,
-    /// The runtime: `sidecore`, `rayon`, `openmp_loops`, `openmp_tasks` or `tbb_flow_graph`.
-    pub runner: &'static str,
-    /// Cores, with a thread or an engine on each.
-    pub cores: usize,
-    /// Points of the widest step that the pattern may have.
-    pub width: usize,
-    /// Steps.
-    pub steps: usize,
-    /// Tasks of all steps.
-    pub tasks: usize,
-    /// Dependences of all tasks.
-    pub dependences: usize,
-    /// Minimum effective task granularity at an efficiency of a half, in microseconds; none where
-    /// no measured task is long enough.
-    pub metg50_us: Option<f64>,
-    /// The same at an efficiency of four fifths.
-    pub metg80_us: Option<f64>,
-    /// Efficiency of each length of tasks, the shortest first.
-    pub curve: Vec<GrainPoint>,
-    /// Rounds measured.
-    pub rounds: usize,
-}
-
-/// One length of tasks. Medians of the rounds.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct GrainPoint {
-    /// Work of a task in microseconds.
-    pub kernel_us: f64,
-    /// Time of a task with all that it costs, in microseconds: that of the graph times the cores,
-    /// divided by the tasks.
-    pub granularity_us: f64,
-    /// Time that the same tasks take on all cores at once without any order, divided by the time of
-    /// the graph.
-    pub efficiency: f64,
-    /// Largest efficiency less the smallest, divided by the median.
-    pub spread: f64,
-}
-
-/// The runtimes of rows, in the order of the report.
-pub(super) const RUNNERS: [&str; 5] = [SIDECORE, RAYON, LOOPS, TASKS, FLOW];
 
 /// Measures both suites.
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
@@ -339,133 +290,6 @@ impl Sweep<'_> {
     }
 }
 
-/// Programs with OpenMP and with oneTBB; none where this machine lacks what they are built with.
-pub(super) struct Peers {
-    pub(super) openmp: Option<RefCell<Speaker>>,
-    pub(super) tbb: Option<RefCell<Speaker>>,
-}
-
-impl Peers {
-    fn start(bench: &mut Bench<'_>) -> Result<Self, BenchError> {
-        let scratch = bench.config.scratch.clone();
-        let source = scratch.join("patterns.cpp");
-        std::fs::write(&source, PEER_SOURCE).map_err(BenchError::io("write a C++ program"))?;
-        bench.say("compiling the peers");
-        // Side by side: a flow graph takes a compiler some seconds.
-        let building = BUILDS.map(|build| build.begin(&scratch, &source));
-        let mut started = Vec::with_capacity(BUILDS.len());
-        for (build, begun) in BUILDS.iter().zip(building) {
-            started.push(match begun.and_then(|child| build.end(child, &scratch)) {
-                Ok(program) => Some(program),
-                Err(reason) => {
-                    bench.missing(&format!("{}: {reason}", build.name));
-                    None
-                }
-            });
-        }
-        let mut started = started.into_iter().map(|program| match program {
-            Some(program) => start(&program, bench).map(Some),
-            None => Ok(None),
-        });
-        let mut next = || started.next().transpose().map(Option::flatten);
-        Ok(Self {
-            openmp: next()?.map(RefCell::new),
-            tbb: next()?.map(RefCell::new),
-        })
-    }
-}
-
-/// Starts a peer with a thread for each core.
-fn start(program: &Path, bench: &Bench<'_>) -> Result<Speaker, BenchError> {
-    let threads = bench.cpus.len().to_string();
-    let mut command = Command::new(program);
-    command
-        .arg(&threads)
-        .env("OMP_WAIT_POLICY", "active")
-        .env("OMP_PROC_BIND", "true")
-        .env("OMP_NUM_THREADS", &threads);
-    let mut peer = Speaker::spawn(&mut command)?;
-    peer.expect_ready(&bench.cancel)?;
-    Ok(peer)
-}
-
-/// Asks a peer for this number of times.
-pub(super) fn ask(
-    peer: &RefCell<Speaker>,
-    question: &[u64],
-    wanted: usize,
-    cancel: &AtomicBool,
-) -> Result<Vec<f64>, BenchError> {
-    let mut peer = peer.borrow_mut();
-    peer.tell(&question)?;
-    let times_ns: Vec<f64> = peer.answer(cancel)?;
-    match times_ns.len() == wanted {
-        true => Ok(times_ns),
-        false => {
-            let what = format!("answered {} times instead of {wanted}", times_ns.len());
-            Err(peer.fault(what).into())
-        }
-    }
-}
-
-/// A program that is built from the peers' source.
-struct Build {
-    name: &'static str,
-    program: &'static str,
-    /// Option of the compiler that chooses the runtime.
-    option: &'static str,
-    package: Package<'static>,
-}
-
-const BUILDS: [Build; 2] = [
-    Build {
-        name: "OpenMP",
-        program: "patterns-openmp",
-        option: "-fopenmp",
-        package: Package {
-            debian: "g++",
-            fedora: "gcc-c++",
-            alpine: "g++",
-        },
-    },
-    Build {
-        name: "oneTBB",
-        program: "patterns-tbb",
-        option: "-ltbb",
-        package: Package {
-            debian: "libtbb-dev",
-            fedora: "tbb-devel",
-            alpine: "onetbb-dev",
-        },
-    },
-];
-
-impl Build {
-    /// Starts the compiler.
-    fn begin(&self, scratch: &Path, source: &Path) -> Result<Child, String> {
-        let mut command = tool("c++", &[("c++", "g++")])?;
-        command.args(["-std=c++17", "-O2", "-o"]);
-        command.arg(scratch.join(self.program)).arg(source);
-        command.arg(self.option).stdin(Stdio::null());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn();
-        child.map_err(|error| format!("the C++ compiler does not start: {error}"))
-    }
-
-    /// Waits for the compiler; the program.
-    fn end(&self, mut child: Child, scratch: &Path) -> Result<PathBuf, String> {
-        let install = self.package.command(Manager::here());
-        match child.wait() {
-            Ok(status) if status.success() => Ok(scratch.join(self.program)),
-            Ok(status) => Err(format!(
-                "`c++ {}` ended with {status}: {install}",
-                self.option
-            )),
-            Err(error) => Err(format!("the C++ compiler is lost: {error}")),
-        }
-    }
-}
-
 /// Lengths of tasks.
 const GRAINS_NS: [u64; 12] = [
     20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000,
@@ -477,14 +301,6 @@ const WIDTH_LEAST: usize = 16;
 const WIDTH_MAX: usize = 64;
 const STEPS: usize = 32;
 const BARE: &str = "no runtime";
-pub(super) const SIDECORE: &str = "sidecore";
-pub(super) const RAYON: &str = "rayon";
-pub(super) const OPENMP: &str = "openmp";
-pub(super) const TBB: &str = "tbb";
-const LOOPS: &str = "openmp_loops";
-const TASKS: &str = "openmp_tasks";
-const FLOW: &str = "tbb_flow_graph";
-const PEER_SOURCE: &str = include_str!("../../peers/patterns.cpp");
 
 #[cfg(test)]
 mod tests {

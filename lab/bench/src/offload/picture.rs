@@ -5,7 +5,7 @@
 //! alike; every curve is named; curves of the same kind have the same scale.
 //! Pure: SVG text comes out. Source: own.
 
-use super::patterns::RUNNERS;
+use super::graphs::RUNNERS;
 use super::report::{EdtlpRow, PatternRow, Report, Trip};
 use crate::frame::picture::{COLOURS, circumstances};
 use crate::measure::stats::number;

@@ -7,8 +7,7 @@
 //! Pure. Source: own.
 
 pub use super::asynchronous::JobsRow;
-pub use super::overheads::OverheadRow;
-pub use super::patterns::{GrainPoint, PatternRow};
+pub use super::graphs::{GrainPoint, PatternRow};
 use crate::frame::{Head, Reported};
 use crate::measure::Figures;
 use crate::measure::stats::{Outcome, Series};
@@ -210,6 +209,37 @@ pub struct CallersRow {
     pub p99_ratio: f64,
     /// Largest of these ratios less the smallest, divided by the median.
     pub p99_ratio_spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+/// Overhead of a construct in each way. Times are microseconds; medians of the rounds. An overhead
+/// below 0 says that the delays take less time on several cores than was computed from one.
+#[derive(Debug, Clone, Serialize)]
+pub struct OverheadRow {
+    /// The construct: `parallel`, `for_static`, `for_dynamic`, `for_guided`, `barrier`,
+    /// `reduction`, `single`.
+    pub construct: &'static str,
+    /// Cores, with a thread or an engine on each.
+    pub cores: usize,
+    /// Delays of one pass, of all cores.
+    pub delays: usize,
+    /// Time of one of them.
+    pub delay_us: f64,
+    /// All delays of a pass on one core.
+    pub serial_us: f64,
+    /// Overhead on our engines.
+    pub sidecore_us: f64,
+    /// Its largest round less its smallest.
+    pub sidecore_spread_us: f64,
+    /// Overhead of rayon.
+    pub rayon_us: Option<f64>,
+    /// Overhead of OpenMP with active waiting; none where there is no compiler.
+    pub openmp_us: Option<f64>,
+    /// Overhead of oneTBB; none where it is not installed.
+    pub tbb_us: Option<f64>,
+    /// Name of the peer with the least median.
+    pub best: &'static str,
     /// Rounds measured.
     pub rounds: usize,
 }

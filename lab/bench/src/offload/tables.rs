@@ -3,7 +3,7 @@
 //! Why here: figures are pasted, not retyped. Must stay true: losses and misses are printed like
 //! wins. Pure. Source: own.
 
-use super::patterns::RUNNERS;
+use super::graphs::RUNNERS;
 use super::report::Report;
 use crate::frame::text;
 use crate::measure::markdown;

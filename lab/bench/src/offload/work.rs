@@ -1,4 +1,4 @@
-//! The host's share of a cycle, and an engine that takes no core.
+//! The host's share of a cycle, an engine that takes no core, and units of loops.
 //!
 //! Why here: to test a scheduler with eight engines on a machine of two cores, the engines must not
 //! need cores: a *virtual* engine is a moment in the future at which it is done. The host's work
@@ -7,6 +7,7 @@
 //! Any thread. Source: the scheduling paper (docs/papers.md), 11 us on the host, 96 us on an
 //! engine.
 
+use crate::measure::stats::median;
 use serde::{Deserialize, Serialize};
 use sidecore_sys::clock;
 
@@ -147,6 +148,73 @@ pub(crate) fn percentile(sorted: &[u64], percent: usize) -> u64 {
     }
 }
 
+/// Work that no compiler shortens: a chain of steps, each of which needs the one before.
+#[inline]
+pub(crate) fn chain(mut value: u64, steps: u64) -> u64 {
+    for step in 0..steps {
+        value = value.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ step;
+    }
+    value
+}
+
+/// Steps of a [`chain`] that takes a given time among others, on this core; the shortest of several
+/// tries, as interruption only adds. Takes some milliseconds.
+pub(crate) fn steps_of(unit_ns: u64) -> u64 {
+    let units = (UNITS_NS / unit_ns).clamp(1, 10_000) as usize;
+    let mut items: Vec<u64> = (0..units as u64).collect();
+    let mut steps = (unit_ns * 9 / 10).max(1);
+    for _ in 0..UNITS_TRIES {
+        let taken_ns = (0..UNITS_TRIES).map(|_| {
+            let begun_ns = clock::thread_cpu_ns();
+            // A number of steps that the compiler knew could be folded.
+            let steps = std::hint::black_box(steps);
+            items
+                .iter_mut()
+                .for_each(|item| *item = chain(*item, steps));
+            clock::thread_cpu_ns() - begun_ns
+        });
+        let unit_now_ns = taken_ns.min().unwrap_or(1) as f64 / units as f64;
+        let next = steps as f64 * unit_ns as f64 / unit_now_ns.max(0.1);
+        steps = (next.round() as u64).max(1);
+    }
+    std::hint::black_box(items);
+    steps
+}
+
+/// Nanoseconds of one pass: the median of batches, after as much warm-up as shows their size.
+pub(crate) fn measure(window_ns: u64, mut pass: impl FnMut()) -> f64 {
+    let (begun_ns, mut taken_ns, mut passes) = (clock::now_ns(), 0, 0);
+    while taken_ns < window_ns / 8 || passes < WARM_PASSES_LEAST {
+        pass();
+        passes += 1;
+        taken_ns = clock::now_ns() - begun_ns;
+        if taken_ns > window_ns {
+            break;
+        }
+    }
+    // So long that reading the clock does not count.
+    let batch = (BATCH_NS * passes / taken_ns.max(1)).max(1);
+    let begun_ns = clock::now_ns();
+    let mut batches = Vec::new();
+    loop {
+        let from_ns = clock::now_ns();
+        for _ in 0..batch {
+            pass();
+        }
+        let until_ns = clock::now_ns();
+        batches.push((until_ns - from_ns) as f64 / batch as f64);
+        if until_ns - begun_ns >= window_ns {
+            return median(&batches);
+        }
+    }
+}
+
+/// Time of a batch.
+const BATCH_NS: u64 = 500_000;
+const WARM_PASSES_LEAST: u64 = 3;
+/// Time of the units of a calibration, and its tries.
+const UNITS_NS: u64 = 500_000;
+const UNITS_TRIES: usize = 5;
 /// Times that are kept for the percentile; later ones only count.
 const LOOPS_KEPT_MAX: usize = 1 << 20;
 const CALIBRATION_STEPS: u64 = 200_000;
