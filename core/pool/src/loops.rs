@@ -102,8 +102,8 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         self.failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Runs the loop as the policy decided; `own` is the caller's engine, if it has one. Returns the
-    /// number of engines that took part or were asked to; an error where the loop did not begin.
+    /// Runs the loop as the policy decided; `own` is the caller's engine, if it has one. Returns
+    /// the number of engines that took part or were asked to; an error where it did not begin.
     pub(crate) fn run(
         &mut self,
         decision: Decision,

@@ -5,10 +5,10 @@
 //! Must stay true: a task needs tasks of the step before its own only; the lists are the same in
 //! every run. A task looks at the outputs of all that it needs, so a task that runs too early, or
 //! never, is found.
-//! [`PatternRow`] is a result. [`Pattern`], [`Graph`] and [`metg`] are pure; [`Outputs`] may be used by any threads. Source:
-//! Slaughter et al., "Task Bench: A Parameterized Benchmark for Evaluating Parallel Runtime
-//! Performance", SC 2020, section II; the numbers of points and the order of the patterns that
-//! change from step to step are our own.
+//! [`PatternRow`] is a result. [`Pattern`], [`Graph`] and [`metg`] are pure; any threads may use
+//! [`Outputs`]. Source: Slaughter et al., "Task Bench: A Parameterized Benchmark for Evaluating
+//! Parallel Runtime Performance", SC 2020, section II; the numbers of points and the order of the
+//! patterns that change from step to step are our own.
 
 use super::work::chain;
 use crossbeam_utils::CachePadded;

@@ -234,8 +234,8 @@ fn draw_cycles(
 /// A chart for each pattern, the legend above them.
 fn draw_patterns(area: &Area<'_>, patterns: &[&[PatternRow]]) -> Result<(), PlotError> {
     let (title, charts) = area.split_vertically(TITLE_HEIGHT);
-    let legend = "Graphs of tasks (Task Bench). Blue: Sidecore; orange: rayon; green: OpenMP, loops; \
-                  purple: OpenMP, tasks; grey: oneTBB, flow graph";
+    let legend = "Graphs of tasks (Task Bench). Blue: Sidecore; orange: rayon; green: OpenMP, \
+                  loops; purple: OpenMP, tasks; grey: oneTBB, flow graph";
     text(&title, legend, (MARGIN, 10), 14, HPos::Left)?;
     let rows = patterns.len().div_ceil(PATTERNS_ACROSS);
     let areas = charts.split_evenly((rows, PATTERNS_ACROSS));
