@@ -113,6 +113,7 @@ impl Shared {
                 counters: CachePadded::default(),
             }));
         }
+        let cores = cpu::allowed().map_or(1, |cpus| cpus.len());
         Ok(Self {
             claims: CachePadded::new(Claims::new(engines.len())),
             resting: Resting::new(cpu::of_process().map_or(1, |(_, count)| count)),
@@ -124,8 +125,8 @@ impl Shared {
                 &*config.policy,
                 config.engines,
             ))),
-            policies: Policies::new(config.policy, cpu::allowed().map_or(1, |cpus| cpus.len())),
-            short_loops: ShortLoops::default(),
+            policies: Policies::new(config.policy, cores),
+            short_loops: ShortLoops::new(cores),
             on_cpus: EnginesOnCpus::new(&cpu_of_engine),
             neighbours: Neighbours::new(&cpu_of_engine, machine::place),
             dedicated: config.dedicated,

@@ -10,7 +10,8 @@
 //! [`ShortLoops`] goes further: a call of the policy takes longer than a loop of a few tens of
 //! nanoseconds. `RUN` consecutive calls of a class with about as many units, each on the caller's
 //! core and over within a few microseconds, start the bypass. The next `LEFT` calls run there
-//! without the policy and without measurement; then one is measured again.
+//! without the policy and without measurement; then one is measured again. Threads have copies of
+//! these counts, as many as there are cores.
 //!
 //! Must stay true: a task has one part, whatever core it is on. So its events reach the policy in
 //! their order, and a task that moves is not counted twice. A part's lock is taken before the
@@ -28,7 +29,8 @@ use sidecore_sched::policy::CLASSES_MAX;
 use sidecore_sched::split::SplitRun;
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, Shard, Split, TaskId};
 use sidecore_sys::{clock, cpu};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// The policy of a pool, and the parts of it.
 pub(super) struct Policies {
@@ -261,18 +263,28 @@ const PARTS_MAX: usize = 64;
 /// Shortest time between two ticks of a policy.
 const TICK_NS: u64 = 10_000_000;
 
-/// Runs of short calls, by class and power of two of units. Each call writes its word, so every
-/// class has a line of its own: loops of different classes do not slow each other down.
-pub(crate) struct ShortLoops(Box<[CachePadded<[AtomicU32; BUCKETS]>]>);
-
-impl Default for ShortLoops {
-    fn default() -> Self {
-        let classes = (0..CLASSES_MAX).map(|_| CachePadded::default());
-        Self(classes.collect())
-    }
+/// Runs of short calls, by class and power of two of units. Each call writes its word, which would
+/// take longer than the loop if two cores did so in turn. So there is a copy for each core, which
+/// threads share by their numbers, and every class has a line of its own.
+pub(crate) struct ShortLoops {
+    /// One copy after the other, a line for each class.
+    lines: Box<[CachePadded<[AtomicU32; BUCKETS]>]>,
+    /// Number of copies less one; a power of two less one.
+    mask: usize,
 }
 
 impl ShortLoops {
+    /// For callers on this many cores.
+    pub(crate) fn new(cores: usize) -> Self {
+        // Rounded up: a remainder costs more than the rest of a look.
+        let copies = cores.clamp(1, COPIES_MAX).next_power_of_two();
+        let lines = (0..copies * CLASSES_MAX).map(|_| CachePadded::default());
+        Self {
+            lines: lines.collect(),
+            mask: copies - 1,
+        }
+    }
+
     /// True if a call of this many units is to be run at once, on this core.
     #[inline]
     pub(crate) fn take(&self, class: ClassId, units: usize) -> bool {
@@ -308,10 +320,41 @@ impl ShortLoops {
 
     #[inline]
     fn word(&self, class: ClassId, units: usize) -> Option<&AtomicU32> {
+        self.word_of(thread_number(), class, units)
+    }
+
+    #[inline]
+    fn word_of(&self, thread: usize, class: ClassId, units: usize) -> Option<&AtomicU32> {
         let bucket = units.checked_ilog2()?.to_usize();
-        self.0[class.index()].get(bucket)
+        let copy = thread & self.mask;
+        self.lines[copy * CLASSES_MAX + class.index()].get(bucket)
     }
 }
+
+/// Number of this thread among those that have called a pool: neighbours in their order differ.
+#[inline]
+fn thread_number() -> usize {
+    match THREAD_NUMBER.get() {
+        0 => {
+            // Relaxed: a number, nothing more.
+            let number = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
+            THREAD_NUMBER.set(number);
+            number
+        }
+        number => number,
+    }
+}
+
+thread_local! {
+    /// This thread's number; 0 before it has one.
+    static THREAD_NUMBER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Threads that have a number.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Copies of the runs at most: on machines of more cores, several threads share one.
+const COPIES_MAX: usize = 16;
 
 /// Powers of two of units: more than that take longer.
 const BUCKETS: usize = 12;
@@ -333,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_run_of_short_calls_is_followed_by_some_that_nobody_asks_about() {
-        let (short_loops, class) = (ShortLoops::default(), ClassId(3));
+        let (short_loops, class) = (ShortLoops::new(1), ClassId(3));
         for _ in 0..RUN {
             assert!(!short_loops.take(class, 9));
             short_loops.note(class, 9, true, 100);
@@ -362,17 +405,26 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_two_classes_write_no_line_in_common() {
-        let short_loops = ShortLoops::default();
-        let line = |class: usize, units: usize| {
-            let word = short_loops.word(ClassId(class as u16), units);
+    fn calls_of_two_threads_or_two_classes_write_no_line_in_common() {
+        let line = |short_loops: &ShortLoops, thread: usize, class: usize, units: usize| {
+            let word = short_loops.word_of(thread, ClassId(class as u16), units);
             std::ptr::from_ref(word.expect("few units")).addr() / 64
         };
         let most = (1 << BUCKETS) - 1;
+        let two = ShortLoops::new(2);
         for class in 1..CLASSES_MAX {
-            assert_ne!(line(class - 1, most), line(class, 1), "of {class}");
+            assert_ne!(line(&two, 7, class - 1, most), line(&two, 7, class, 1));
+            assert_ne!(line(&two, 7, class, 1), line(&two, 8, class, 1));
+            assert_eq!(line(&two, 7, class, 1), line(&two, 9, class, 1));
         }
-        assert!(short_loops.word(ClassId(0), most + 1).is_none());
+        assert!(two.word(ClassId(0), most + 1).is_none());
+        // As many as there are cores, or a few more; on large machines a bounded number.
+        for (cores, copies) in [(0, 1), (1, 1), (3, 4), (16, 16), (1_000, 16)] {
+            assert_eq!(ShortLoops::new(cores).mask + 1, copies, "{cores} cores");
+        }
+        let number = thread_number();
+        let other = std::thread::spawn(thread_number).join().expect("no panic");
+        assert!(number == thread_number() && number != other);
     }
 
     /// Counts what it is asked, and what is given up.
