@@ -55,11 +55,12 @@ long long now_ns()
 inline void delay(std::uint64_t steps)
 {
     std::uint64_t value = 1;
-    /* The compiler must know neither the first value nor that the last is of no use. */
-    asm volatile("" : "+r"(value));
+    /* The compiler must know neither the first value nor that the last is of no use. By memory, as
+     * the other side does it. */
+    asm volatile("" : : "r"(&value) : "memory");
     for (std::uint64_t step = 0; step < steps; step++)
         value = value * 0x5851f42d4c957f2dULL ^ step;
-    asm volatile("" : : "r"(value));
+    asm volatile("" : : "r"(&value) : "memory");
 }
 
 /* Nanoseconds of one pass: the median of batches, after as much warm-up as shows their size. */

@@ -242,7 +242,7 @@ fn compile(scratch: &Path) -> Result<PathBuf, BenchError> {
     }
 }
 
-pub(super) fn time(ns: u64) -> String {
+fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{} us", ns / 1_000),

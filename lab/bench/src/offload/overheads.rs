@@ -35,6 +35,8 @@ pub(super) fn run(bench: &mut Bench<'_>, peers: &Peers) -> Result<(), BenchError
     })?;
     let rayon = rayon_pool(&cpus)?;
     let work = &Work::new(cpus.len(), bench.choose(500_000, 15_000_000));
+    // Before the candidates, which borrow it.
+    let question = work.question();
     let cancel = bench.cancel.clone();
     let mut candidates = vec![
         Candidate::new(SERIAL, |()| {
@@ -53,7 +55,6 @@ pub(super) fn run(bench: &mut Bench<'_>, peers: &Peers) -> Result<(), BenchError
         }),
     ];
     let mut names = vec![SERIAL, SIDECORE, RAYON];
-    let question = work.question();
     for (name, peer) in [(OPENMP, &peers.openmp), (TBB, &peers.tbb)] {
         let Some(peer) = peer else { continue };
         let (question, cancel) = (&question, &cancel);

@@ -41,7 +41,8 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         steps: steps_of(ns),
     };
     let grains: Vec<Grain> = grains_ns.iter().map(grain).collect();
-    let wide = (cpus.len() * WIDTH_EACH).clamp(WIDTH_LEAST, WIDTH_MAX);
+    let each = (WIDTH_WANTED / cpus.len().max(1)).clamp(1, WIDTH_EACH_MAX);
+    let wide = (cpus.len() * each).max(WIDTH_LEAST);
     let (width, steps) = bench.choose((8, 8), (wide, STEPS));
     for pattern in Pattern::ALL {
         let ways = Ways {
@@ -295,10 +296,12 @@ const GRAINS_NS: [u64; 12] = [
     20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000,
 ];
 const QUICK_GRAINS_NS: [u64; 3] = [100, 2_000, 20_000];
-/// Points of a step for each core, and the least and the most of them.
-const WIDTH_EACH: usize = 8;
+/// Points of a step for each core at most. Each core has the same number, or some would be idle at
+/// the end of every step.
+const WIDTH_EACH_MAX: usize = 8;
+/// Points of a step: about this number where cores are many, and the least.
+const WIDTH_WANTED: usize = 64;
 const WIDTH_LEAST: usize = 16;
-const WIDTH_MAX: usize = 64;
 const STEPS: usize = 32;
 const BARE: &str = "no runtime";
 
@@ -384,7 +387,7 @@ mod tests {
             grains: &grains,
             window_ns: 1_000,
         };
-        // A hundred tasks on two cores, of which each costs 1 us and 2 us more than its work.
+        // A hundred tasks on two cores, which cost 3 us and 1 us each besides their work.
         let series = |ns: f64| Series::new(vec![ns, ns]);
         let bare = [series(50e3), series(200e3)];
         let row = ways.row(RAYON, 2, &[series(200e3), series(250e3)], &bare);

@@ -2,7 +2,7 @@
 //! efficiency of graphs of tasks over the granularity.
 //!
 //! Why here: drawing is printing. Must stay true: every bar carries its figures, ours and others'
-//! alike; every curve is named; curves of the same kind have the same scale.
+//! alike; every curve is named; curves of cycles have the same scale.
 //! Pure: SVG text comes out. Source: own.
 
 use super::graphs::RUNNERS;

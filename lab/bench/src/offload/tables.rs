@@ -279,9 +279,9 @@ fn overheads(report: &Report) -> Table {
 /// A row a pattern, a column a runtime.
 fn patterns(report: &Report) -> Table {
     let heads = [
-        "dependences",
+        "pattern",
         "tasks",
-        "of them",
+        "dependences",
         "sidecore",
         "rayon",
         "OpenMP, loops",
