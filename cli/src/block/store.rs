@@ -10,10 +10,9 @@ use clap::Subcommand;
 use serde::Serialize;
 use sidecore_block::pack::Exported;
 use sidecore_block::source::BlockSource;
-use sidecore_remote::store::open;
+use sidecore_remote::store::{create, open};
 use sidecore_store::{
-    Checked, Compacted, Copied, Domain, Gone, Keys, Listed, Made, Removed, Session, Store,
-    StoreError, Totals, Version,
+    Checked, Collected, Compacted, Copied, Domain, Listed, Session, StoreError, Totals, Version,
 };
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
@@ -24,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The commands on a store.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Make a store in a folder.
+    /// Make a store in a folder or a bucket.
     Init(InitArgs),
     /// Make a file of keys for an encrypted store, or add a key to one.
     Domain(DomainArgs),
@@ -54,7 +53,7 @@ impl Command {
 
 #[derive(clap::Args)]
 pub(crate) struct InitArgs {
-    /// Folder of the store, which is made where it is not there
+    /// Folder of the store, which is made where it is not there, or s3://BUCKET/PREFIX
     store: PathBuf,
     /// Average size of a chunk, a power of two from 4KiB to 1MiB: versions share more of smaller
     /// chunks, and have longer lists of them
@@ -67,8 +66,15 @@ pub(crate) struct InitArgs {
 
 impl InitArgs {
     fn run(self) -> Result<Outcome> {
-        let store = Store::create_in(&self.store, self.chunk)?;
-        output::report(self.json, &Made::of(&self.store, &store), Made::text)
+        let store = create(&self.store, self.chunk)?;
+        let made = Made {
+            store: self.store.display().to_string(),
+            chunk_bytes: store.chunk_bytes(),
+        };
+        output::report(self.json, &made, |made| {
+            let chunk = bytes(made.chunk_bytes.into());
+            format!("{}: a store with chunks of {chunk} on average", made.store).into()
+        })
     }
 }
 
@@ -103,7 +109,7 @@ impl DomainArgs {
 The image is any that other commands read, also a version of a store. Its name takes letters, \
 digits and `._-+:@`. `store:STORE#NAME` names the version wherever a command reads an image.")]
 pub(crate) struct AddArgs {
-    /// Folder of the store
+    /// Folder of the store, or s3://BUCKET/PREFIX
     store: PathBuf,
     #[command(flatten)]
     open: OpenArgs,
@@ -146,7 +152,7 @@ impl AddArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct ListArgs {
-    /// Folder of the store
+    /// Folder of the store, or s3://BUCKET/PREFIX
     store: PathBuf,
     #[command(flatten)]
     keys: KeyArgs,
@@ -212,7 +218,7 @@ impl GetArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Folder of the store
+    /// Folder of the store, or s3://BUCKET/PREFIX
     store: PathBuf,
     /// Read all packs, and compare them with their names
     #[arg(long)]
@@ -238,12 +244,12 @@ impl CheckArgs {
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys are not needed: packs and manifests are copied as they are. A store behind a URL is read by \
-the names given.")]
+Keys are not needed: packs and manifests are copied as they are. A store behind http:// or \
+https:// is read by the names given.")]
 pub(crate) struct CopyArgs {
     /// Folder of the store to read, or the URL of one
     from: PathBuf,
-    /// Folder of the store to write, which is made where it is not there
+    /// Folder of the store to write, or s3://BUCKET/PREFIX; it is made where it is not there
     to: PathBuf,
     /// Version to copy; may be given again [default: all]
     #[arg(long, value_name = "NAME")]
@@ -260,7 +266,7 @@ impl CopyArgs {
     fn run(self) -> Result<Outcome> {
         let from = open(&self.from)?;
         let to = match open(&self.to) {
-            Err(StoreError::NoStore(_)) => Store::create_in(&self.to, from.chunk_bytes().into())?,
+            Err(StoreError::NoStore(_)) => create(&self.to, from.chunk_bytes().into())?,
             opened => opened?,
         };
         let copied = watched(None, "copying", |on_bytes| {
@@ -272,7 +278,7 @@ impl CopyArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct StatArgs {
-    /// Folder of the store
+    /// Folder of the store, or s3://BUCKET/PREFIX
     store: PathBuf,
     /// Report in JSON on standard output
     #[arg(long)]
@@ -288,7 +294,7 @@ impl StatArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct RemoveArgs {
-    /// Folder of the store
+    /// Folder of the store, or s3://BUCKET/PREFIX
     store: PathBuf,
     /// Versions to remove
     #[arg(required = true, value_name = "NAME")]
@@ -316,7 +322,7 @@ the time of --lease and no writer at work may rely on it. Writers, readers and c
 at the same time, and each may be killed at any moment. The time is for readers of versions that \
 were removed or replaced.")]
 pub(crate) struct GcArgs {
-    /// Folder of the store
+    /// Folder of the store, or s3://BUCKET/PREFIX
     store: PathBuf,
     /// Keep what is listed for this time at least (`90`, `12h`)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::duration, default_value = "1d")]

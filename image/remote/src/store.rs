@@ -1,9 +1,13 @@
 //! Stores of versions: `store:PLACE#NAME`, where PLACE is a folder or the URL of one.
 //!
-//! Why here: `sidecore-store` knows files; this module adds objects of web servers and buckets,
-//! which are read alone. Must stay true: what a server sends is only bytes: the store checks each
-//! object against its name.
+//! Why here: `sidecore-store` knows files; this module adds objects of buckets (`bucket`), and of
+//! web servers, which are read alone. Must stay true: what a server sends is only bytes: the store
+//! checks each object against its name.
 //! Called from: any thread; blocks.
+
+mod bucket;
+
+pub use bucket::BucketBackend;
 
 use crate::origin::{Ask, Origin};
 use crate::{Location, Retry, patiently};
@@ -22,32 +26,58 @@ pub(crate) fn parts(path: &Path) -> Option<(&str, &str)> {
     path.to_str()?.strip_prefix(SCHEME)?.rsplit_once('#')
 }
 
-/// Opens the store at a place: a folder, or the URL of one, which is read alone. Blocks.
+/// Opens the store at a place: a folder, a bucket, or a URL, which is read alone. Blocks.
 ///
 /// # Errors
 /// [`StoreError::NoStore`] and others.
 pub fn open(place: &Path) -> Result<Store, StoreError> {
-    let failed = |source: io::Error| StoreError::Io {
+    match backend(place)? {
+        Some(backend) => Store::open(backend),
+        None => match FolderBackend::open(place) {
+            Ok(folder) => Store::open(Arc::new(folder)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(StoreError::NoStore(shown(place)))
+            }
+            Err(error) => Err(failed(place, error)),
+        },
+    }
+}
+
+/// Makes a store at a place that has none: a folder, which is made where it is not there, or a
+/// bucket. Its chunks have `chunk_bytes` on average. Blocks.
+///
+/// # Errors
+/// As [`Store::create_in`]; a place that is read alone.
+pub fn create(place: &Path, chunk_bytes: u64) -> Result<Store, StoreError> {
+    match backend(place)? {
+        Some(backend) => Store::create(backend, chunk_bytes),
+        None => Store::create_in(place, chunk_bytes),
+    }
+}
+
+/// The objects at a place that is no folder.
+fn backend(place: &Path) -> Result<Option<Arc<dyn Backend>>, StoreError> {
+    let Some(location) = place.to_str().and_then(Location::parse) else {
+        return Ok(None);
+    };
+    let location = location.map_err(|error| failed(place, io::Error::other(error)))?;
+    let made: io::Result<Arc<dyn Backend>> = match location {
+        Location::S3 { .. } => BucketBackend::new(&location, Retry::default())
+            .map(|backend| Arc::new(backend) as Arc<dyn Backend>),
+        Location::Http(_) | Location::Oci { .. } => {
+            RemoteBackend::new(location).map(|backend| Arc::new(backend) as Arc<dyn Backend>)
+        }
+    };
+    made.map(Some).map_err(|error| failed(place, error))
+}
+
+fn failed(place: &Path, source: io::Error) -> StoreError {
+    StoreError::Io {
         doing: "open",
         what: "store".to_owned(),
         place: shown(place),
         source,
-    };
-    let location = place.to_str().and_then(Location::parse);
-    let backend: Arc<dyn Backend> = match location {
-        Some(location) => {
-            let location = location.map_err(io::Error::other).map_err(failed)?;
-            Arc::new(RemoteBackend::new(location).map_err(failed)?)
-        }
-        None => match FolderBackend::open(place) {
-            Ok(folder) => Arc::new(folder),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::NoStore(shown(place)));
-            }
-            Err(error) => return Err(failed(error)),
-        },
-    };
-    Store::open(backend)
+    }
 }
 
 /// A place for messages, without secrets.
@@ -124,6 +154,11 @@ impl Backend for RemoteBackend {
         }
     }
 
+    fn read_end(&self, key: &str, bytes_max: u64) -> io::Result<Option<(u64, Vec<u8>)>> {
+        let (bytes, size_bytes) = self.ask(key, &Ask::Tail(bytes_max.max(1)))?;
+        Ok(Some((size_bytes, bytes)))
+    }
+
     fn size(&self, key: &str) -> io::Result<Option<u64>> {
         Ok(Some(self.ask(key, &Ask::Head(1))?.1))
     }
@@ -137,7 +172,8 @@ impl Backend for RemoteBackend {
     }
 
     fn list(&self, _: &str) -> io::Result<Vec<String>> {
-        let text = "a store behind a URL is not listed; name a version, or use the folder itself";
+        let text = "a store behind a web server is not listed; name a version, or use its folder \
+                    or its bucket";
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 
@@ -147,7 +183,7 @@ impl Backend for RemoteBackend {
 }
 
 fn read_only() -> io::Error {
-    let text = "a store behind a URL is read alone; write to the folder itself";
+    let text = "a store behind a web server is read alone; write to its folder or its bucket";
     io::Error::new(io::ErrorKind::Unsupported, text)
 }
 
@@ -161,11 +197,7 @@ fn object(base: &Location, key: &str) -> io::Result<Location> {
             let path = path.trim_end_matches('/');
             Ok(Location::Http(format!("{path}/{key}{query}")))
         }
-        Location::S3 { bucket, key: above } => Ok(Location::S3 {
-            bucket: bucket.clone(),
-            key: format!("{}/{key}", above.trim_end_matches('/')),
-        }),
-        Location::Oci { .. } => Err(io::Error::other(
+        Location::S3 { .. } | Location::Oci { .. } => Err(io::Error::other(
             "a store is a folder, or one behind http://, https:// or s3://",
         )),
     }
@@ -203,7 +235,6 @@ mod tests {
         };
         let signed = of("https://host/x/?sig=1").unwrap();
         assert_eq!(signed, "https://host/x/refs/a?sig=1");
-        assert_eq!(of("s3://bucket/x").unwrap(), "s3://bucket/x/refs/a");
         of("oci://host/x:1").unwrap_err();
     }
 }

@@ -1,7 +1,10 @@
-//! Images in an S3 store and in a registry, each played by a stub that checks its requests.
+//! Images in an S3 store and in a registry, each played by a stub that checks its requests; and
+//! stores of versions in a bucket.
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
+#[path = "suite/bucket.rs"]
+mod bucket;
 mod common;
 
 use common::server::{Other, Request, Server};
@@ -32,11 +35,18 @@ fn signature_is_right(request: &Request, secret: &str) -> Option<bool> {
     };
     let (_, scope) = field("Credential")?.split_once('/')?;
     let names = field("SignedHeaders")?;
-    let mut canonical = format!("GET\n{}\n\n", request.path);
+    let path = request.path.as_str();
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let mut pairs: Vec<&str> = query.split('&').collect();
+    pairs.sort_unstable();
+    let mut canonical = format!("{}\n{path}\n{}\n", request.method, pairs.join("&"));
     for name in names.split(';') {
         canonical.push_str(&format!("{name}:{}\n", request.header(name)?));
     }
     let payload = request.header("x-amz-content-sha256")?;
+    if request.method == "PUT" && payload != sha256(&request.body) {
+        return None;
+    }
     canonical.push_str(&format!("\n{names}\n{payload}"));
     let time = request.header("x-amz-date")?;
     let text = format!(
@@ -49,42 +59,50 @@ fn signature_is_right(request: &Request, secret: &str) -> Option<bool> {
         key = hmac::sign(&signer, part.as_bytes()).as_ref().to_vec();
     }
     let signed = names.split(';').collect::<Vec<_>>();
-    let all = ["host", "range", "x-amz-date"]
-        .iter()
-        .all(|name| signed.contains(name));
+    let conditions = ["range", "if-match", "if-none-match"];
+    let mut sent = conditions.iter().filter(|it| request.header(it).is_some());
+    let all = ["host", "x-amz-date"].iter().all(|it| signed.contains(it))
+        && sent.all(|it| signed.contains(it));
     Some(all && field("Signature")? == hex(&key))
 }
 
-/// The only test here that sets variables; no other test in `stores.rs` reads them.
-#[test]
+/// Sets the variables that name an S3 store and its keys.
 #[allow(unsafe_code)] // Variables of this process.
+fn set_variables(host: &str, secret: &str) {
+    let endpoint = format!("http://{host}");
+    for (name, value) in [
+        ("AWS_ENDPOINT_URL", endpoint.as_str()),
+        ("AWS_REGION", "eu-central-1"),
+        ("AWS_ACCESS_KEY_ID", "a key"),
+        ("AWS_SECRET_ACCESS_KEY", secret),
+        ("AWS_SESSION_TOKEN", "a token"),
+    ] {
+        // SAFETY: no other thread of this test binary reads or sets variables: each test here
+        // holds the lock of them.
+        unsafe { std::env::set_var(name, value) }
+    }
+}
+
+#[test]
 fn an_object_of_a_store_is_read_with_signed_requests() {
     let (raw, image) = packed(2 << 20, Format::Zstd, 64 << 10);
     let server = Server::with_guard(
         image,
         Box::new(|request| {
-            let right = signature_is_right(request, "a secret").unwrap_or(false);
+            let is_signed = signature_is_right(request, "a secret").unwrap_or(false);
+            let right = is_signed && request.header("range").is_some();
             let place = request.path == "/bucket/dir/an%20image";
             (!right || !place).then(|| (403, Vec::new(), request.path.clone().into_bytes()))
         }),
     );
-    let set = |name: &str, value: &str| {
-        // SAFETY: no other thread of this test binary reads or sets variables: the registry's
-        // tests are in one test with this one's lock held.
-        unsafe { std::env::set_var(name, value) }
-    };
     let _alone = ENVIRONMENT.lock().unwrap();
-    set("AWS_ENDPOINT_URL", &format!("http://{}", server.host()));
-    set("AWS_REGION", "eu-central-1");
-    set("AWS_ACCESS_KEY_ID", "a key");
-    set("AWS_SECRET_ACCESS_KEY", "a secret");
-    set("AWS_SESSION_TOKEN", "a token");
+    set_variables(&server.host(), "a secret");
     let url = "s3://bucket/dir/an image";
     let device = device(&open(url, options()));
     let mut found = vec![0; raw.len()];
     device.read_into(0, &mut found).unwrap();
     assert!(found == raw);
-    set("AWS_SECRET_ACCESS_KEY", "another secret");
+    set_variables(&server.host(), "another secret");
     let location = Location::parse(url).unwrap().unwrap();
     let error = RemoteImage::open(&location, options())
         .err()

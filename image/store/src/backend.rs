@@ -1,7 +1,7 @@
 //! Places of a store's objects: a few operations on small names, and a folder that has them.
 //!
 //! Why here: versions, packs and leases are the same bytes in a folder and on a server; only this
-//! module knows files. A backend that is read alone (a web server, a bucket) is made by
+//! module knows files. Backends of buckets, and of web servers, which are read alone, are made by
 //! `sidecore-remote`, which knows the network.
 //! Must stay true: an object is visible under its key only once all of it is durable. A key is made
 //! of names that this crate has checked; no link is followed below a store's folder.
@@ -73,6 +73,19 @@ pub trait Backend: Send + Sync {
     /// The system's; `UnexpectedEof` where the object ends too early.
     fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 
+    /// The last bytes of an object, at most `bytes_max`, with its size in bytes; `None` where there
+    /// is none. One request, where a request costs a round trip.
+    ///
+    /// # Errors
+    /// The system's.
+    fn read_end(&self, key: &str, bytes_max: u64) -> io::Result<Option<(u64, Vec<u8>)>> {
+        let Some(size_bytes) = self.size(key)? else {
+            return Ok(None);
+        };
+        let begin = size_bytes.saturating_sub(bytes_max);
+        Ok(Some((size_bytes, self.read(key, begin..size_bytes)?)))
+    }
+
     /// Size of an object in bytes; `None` where there is none.
     ///
     /// # Errors
@@ -110,8 +123,15 @@ pub trait Backend: Send + Sync {
     /// Waits for the exclusive use of the store, among all processes that use it.
     ///
     /// # Errors
-    /// The system's; `TimedOut` after a minute.
+    /// The system's; `TimedOut` after a minute, or a few where a lock outlives its process.
     fn lock(&self) -> io::Result<Lock>;
+
+    /// True where a process that stands still may lose the lock and not see it at once: a request
+    /// that it has sent before may still take effect. [`Self::put`] must then refuse to write a
+    /// name, a lease or the list of what may go, if it has changed since it was read.
+    fn lock_may_end(&self) -> bool {
+        false
+    }
 
     /// Removes what writers that died have left unfinished, older than `age`.
     ///

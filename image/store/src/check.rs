@@ -404,7 +404,7 @@ impl Store {
             let (head, bytes) = self.manifest_bytes(&id)?;
             for pack in &head.packs {
                 let key = pack.pack();
-                if lease.keep(&key)? {
+                if lease.keep_to_write(&key)? {
                     continue;
                 }
                 let found = self.get(&key, PACK_BYTES_MAX)?;
@@ -421,7 +421,7 @@ impl Store {
                 lease.renew()?;
             }
             let key = id.manifest();
-            if !lease.keep(&key)? {
+            if !lease.keep_to_write(&key)? {
                 to.put(&key, &bytes)?;
                 copied.objects += 1;
                 copied.copied_bytes += bytes.len().to_u64();

@@ -23,6 +23,15 @@
 //! after that time finds the name. Expiry uses clocks, but only to give a writer up: one that was
 //! given up publishes nothing.
 //!
+//! Where a lock may end while its holder stands still ([`crate::Backend::lock_may_end`]), writes of
+//! names, leases and the list are refused if they have changed since they were read. A removal has
+//! no such condition. So a sweep marks on the list what it will remove, before it removes it: such
+//! an object is not revived, and a writer stores its chunks under another key. A publication renews
+//! the lease, under the same lock: the lease is there for a whole term after the lock was held.
+//! What is left: a single request that the network or a stopped machine holds up for longer than
+//! the term of the lock (a removal, while a copy brings the same object back), or than the term of
+//! a lease (a new name). `sidecore store check` finds what it would damage.
+//!
 //! A crash between two steps leaves a longer list, a lease that expires, or an object that no name
 //! needs: the next collection finds each of them.
 //! Source: K. Fraser, "Practical lock-freedom", 2004, section 5.2.3 (epochs); the two phases are
@@ -64,6 +73,9 @@ struct Doomed {
     /// The time at which it was condemned, in milliseconds since 1970.
     since_ms: u64,
     generation: u64,
+    /// True once its removal has begun: it is not revived any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_going: bool,
 }
 
 /// A lease as it is stored.
@@ -87,6 +99,12 @@ impl Condemned {
     fn write(&self, store: &Store) -> Result<(), StoreError> {
         store.put_json(CONDEMNED, self)
     }
+
+    /// Keys of the objects whose removal has begun.
+    fn going(&self) -> impl Iterator<Item = String> {
+        let going = self.objects.iter().filter(|it| it.is_going);
+        going.map(|it| it.key.clone())
+    }
 }
 
 /// A writer's lease, which ends when this is dropped.
@@ -99,6 +117,8 @@ pub(crate) struct Lease<'s> {
     doomed: HashSet<String>,
     /// Those of them that were taken off it since.
     revived: HashSet<String>,
+    /// Those whose removal has begun.
+    going: HashSet<String>,
 }
 
 impl<'s> Lease<'s> {
@@ -113,6 +133,7 @@ impl<'s> Lease<'s> {
         let condemned = Condemned::read(store)?;
         // List and lease under one lock: an object listed in between would carry a generation that
         // the lease claims to have seen.
+        let going = condemned.going().collect();
         let doomed = condemned.objects.into_iter().map(|it| it.key).collect();
         let mut lease = Self {
             store,
@@ -121,6 +142,7 @@ impl<'s> Lease<'s> {
             renew_at_ms: 0,
             doomed,
             revived: HashSet::new(),
+            going,
         };
         lease.write()?;
         Ok(lease)
@@ -159,7 +181,8 @@ impl<'s> Lease<'s> {
         }
     }
 
-    /// Makes sure that an object, if it is there, stays until the lease ends. True if it is there.
+    /// Makes sure that an object, if it is there, stays until the lease ends. True if it is there
+    /// to stay.
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`], [`StoreError::Io`].
@@ -168,10 +191,25 @@ impl<'s> Lease<'s> {
             if !self.revived.contains(key) {
                 self.revive(key)?;
             }
+            if self.going.contains(key) {
+                return Ok(false);
+            }
             // Safe from here on, so that later chunks of the same pack cost a look-up alone.
             self.doomed.remove(key);
         }
         Ok(self.store.size(key)?.is_some())
+    }
+
+    /// As [`Self::keep`], for an object that is written under its key where it is not there.
+    ///
+    /// # Errors
+    /// [`StoreError::Going`]: its removal has begun; [`StoreError::LeaseLost`], [`StoreError::Io`].
+    pub(crate) fn keep_to_write(&mut self, key: &str) -> Result<bool, StoreError> {
+        let is_there = self.keep(key)?;
+        match self.going.contains(key) {
+            true => Err(StoreError::Going(key.to_owned())),
+            false => Ok(is_there),
+        }
     }
 
     /// Takes an object off the list, and as many others as before: a writer that needs all of a
@@ -187,8 +225,10 @@ impl<'s> Lease<'s> {
         revived.insert(key.to_owned());
         let mut condemned = Condemned::read(self.store)?;
         // Read anew: other writers and sweeps have changed the list since the lease was taken.
+        self.going.extend(condemned.going());
         let before = condemned.objects.len();
-        condemned.objects.retain(|it| !revived.contains(&it.key));
+        let stays = |it: &Doomed| it.is_going || !revived.contains(&it.key);
+        condemned.objects.retain(stays);
         if condemned.objects.len() < before {
             condemned.write(self.store)?;
         }
@@ -206,13 +246,17 @@ impl<'s> Lease<'s> {
     /// # Errors
     /// [`StoreError::LeaseLost`], [`StoreError::Changed`], [`StoreError::Io`].
     pub(crate) fn publish(
-        &self,
+        &mut self,
         name: &str,
         old: Option<Id>,
         manifest: Id,
     ) -> Result<(), StoreError> {
         let _lock = self.store.lock()?;
         self.check()?;
+        if self.store.backend.lock_may_end() {
+            // So that the name, should it be held up, meets no sweep that has ended the lease.
+            self.write()?;
+        }
         // Under the lock this is a compare and exchange: of two writers one is refused.
         if self.store.reference(name)? != old {
             return Err(StoreError::Changed(name.to_owned()));
@@ -266,6 +310,7 @@ impl Store {
                 key,
                 since_ms,
                 generation,
+                is_going: false,
             })
             .collect();
         let count = new.len();
@@ -327,18 +372,23 @@ impl Store {
             leases,
             ..Collected::default()
         };
-        let mut waiting = Vec::new();
-        for doomed in std::mem::take(&mut condemned.objects) {
-            // A clock that went back gives 0: too young, never too old.
-            let age_ms = now_ms.saturating_sub(doomed.since_ms);
-            if age_ms < grace_ms || doomed.generation > seen {
-                waiting.push(doomed);
-                continue;
-            }
-            // A damaged list must not lead to other files.
-            if !is_removable(&doomed.key) {
-                return Err(StoreError::damaged(CONDEMNED, "it lists what is no object"));
-            }
+        // A clock that went back gives 0: too young, never too old.
+        let waits = |it: &Doomed| {
+            let is_young = now_ms.saturating_sub(it.since_ms) < grace_ms;
+            (is_young || it.generation > seen) && !it.is_going
+        };
+        let objects = std::mem::take(&mut condemned.objects);
+        let (waiting, mut going): (Vec<_>, Vec<_>) = objects.into_iter().partition(waits);
+        // A damaged list must not lead to other files.
+        if !going.iter().all(|it| is_removable(&it.key)) {
+            return Err(StoreError::damaged(CONDEMNED, "it lists what is no object"));
+        }
+        if self.backend.lock_may_end() && going.iter().any(|it| !it.is_going) {
+            going.iter_mut().for_each(|it| it.is_going = true);
+            condemned.objects = [&waiting[..], &going[..]].concat();
+            condemned.write(self)?;
+        }
+        for doomed in &going {
             // An earlier sweep may have removed it and died before it wrote the list.
             collected.removed_bytes += self.size(&doomed.key)?.unwrap_or(0);
             self.discard(&doomed.key)?;
@@ -489,8 +539,8 @@ fn is_removable(key: &str) -> bool {
 }
 
 const CONDEMNED: &str = "condemned";
-/// Objects on the list, of at most 180 bytes each.
-const CONDEMNED_MAX: usize = 350_000;
+/// Objects on the list, of at most 200 bytes each.
+const CONDEMNED_MAX: usize = 330_000;
 const CONDEMNED_BYTES_MAX: u64 = 64 << 20;
 const TERM_BYTES_MAX: u64 = 4096;
 /// A writer that says nothing for this long is given up.

@@ -95,6 +95,12 @@ pub enum StoreError {
     /// Another writer was faster.
     #[error("another writer has changed `{0}` meanwhile; run the command again")]
     Changed(String),
+    /// A collection removes an object at this moment.
+    #[error(
+        "`{0}` is being removed from the store by a collection; run `sidecore store gc` on it, and \
+         then the command again"
+    )]
+    Going(String),
     /// The writer was held up for longer than its lease.
     #[error(
         "the writer's lease has ended, so that what it relied on may be gone; nothing was \

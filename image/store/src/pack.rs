@@ -13,6 +13,7 @@ use crate::backend::{Backend, Id};
 use crate::domain::{ChunkKey, Domain, TAG_BYTES, chunk_id, random};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::codec::{CodecId, Deflater, Inflater, make_deflater, make_inflater};
+use std::ops::Range;
 
 /// A chunk in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,16 +109,29 @@ impl PackIndex {
     pub(crate) fn read(backend: &dyn Backend, key: &str) -> Result<Self, StoreError> {
         let failed = |source| StoreError::io("read", key, backend, source);
         let damaged = |reason: &str| StoreError::damaged(key, reason);
-        let size = backend.size(key).map_err(failed)?;
-        let size = size.ok_or_else(|| damaged("it is not there"))?;
+        // With the index, as a rule: one round trip for it.
+        let found = backend.read_end(key, END_BYTES).map_err(failed)?;
+        let (size, end) = found.ok_or_else(|| damaged("it is not there"))?;
         // Before any range is computed from a size that a server has stated.
         let fixed = (HEAD_BYTES + TAIL_BYTES).to_u64();
         if size < fixed || size > PACK_BYTES_MAX {
             return Err(damaged("it is too short or too long for a pack"));
         }
+        if end.len().to_u64() != size.min(END_BYTES) {
+            return Err(damaged("its end did not come as a whole"));
+        }
+        let end_at = size - end.len().to_u64();
+        let part = |range: Range<u64>| match range.start.checked_sub(end_at) {
+            // Inside: ranges end at `size` at most, and so does `end`.
+            Some(from) => {
+                let to = (range.end - end_at).to_usize();
+                Ok(end[from.to_usize()..to].to_vec())
+            }
+            None => backend.read(key, range).map_err(failed),
+        };
         let tail_at = size - TAIL_BYTES.to_u64();
-        let head = backend.read(key, 0..HEAD_BYTES.to_u64()).map_err(failed)?;
-        let tail = backend.read(key, tail_at..size).map_err(failed)?;
+        let head = part(0..HEAD_BYTES.to_u64())?;
+        let tail = part(tail_at..size)?;
         let count = tail_count(&tail).ok_or_else(|| damaged("its end is not that of a pack"))?;
         // At most PACK_CHUNKS_MAX records: the count was checked before memory is taken for it.
         let index_bytes = u64::from(count) * RECORD_BYTES.to_u64();
@@ -125,7 +139,7 @@ impl PackIndex {
             return Err(damaged("its index is longer than it"));
         }
         let index_at = tail_at - index_bytes;
-        let index = backend.read(key, index_at..tail_at).map_err(failed)?;
+        let index = part(index_at..tail_at)?;
         Self::parse(&head, &index, &tail, index_at).map_err(damaged)
     }
 
@@ -368,6 +382,8 @@ pub(crate) const CHUNK_BYTES_MAX: u32 = 4 << 20;
 pub(crate) const HEAD_BYTES: usize = 48;
 /// Checksum, number of chunks, version, magic.
 const TAIL_BYTES: usize = 48;
+/// Bytes that are read of a pack's end at first: the index of some 1,600 chunks.
+const END_BYTES: u64 = 64 << 10;
 /// Id, stored bytes, contents' bytes.
 const RECORD_BYTES: usize = 40;
 const HEAD_MAGIC: [u8; 8] = *b"sidepack";

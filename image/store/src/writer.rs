@@ -102,26 +102,33 @@ impl<'s> Session<'s> {
             threads,
             written_bytes: 0,
         };
-        for name in store.list(PACKS)? {
-            if let Some(id) = Id::parse(&name) {
-                session.learn(id)?;
-                // Tens of thousands of packs on a slow disk take a while.
-                session.lease.renew()?;
+        let names = store.list(PACKS)?;
+        let ids: Vec<Id> = names.iter().filter_map(|name| Id::parse(name)).collect();
+        let backend = &*store.backend;
+        // Side by side: each costs a round trip or two where the store is far.
+        for some in ids.chunks(LEARN_PACKS) {
+            let read = in_parts(some, LEARN_THREADS, |part| {
+                let index = |id: &Id| (*id, PackIndex::read(backend, &id.pack()));
+                Ok(part.iter().map(index).collect())
+            })?;
+            for (id, index) in read {
+                session.learn(id, index)?;
             }
+            // Tens of thousands of packs on a slow disk take a while.
+            session.lease.renew()?;
         }
         Ok(session)
     }
 
-    /// Reads the index of a pack. A damaged one is left out: its chunks are stored again.
-    fn learn(&mut self, id: Id) -> Result<(), StoreError> {
-        // The end of a pack alone is read, with its index: a store of terabytes is known after some
-        // MiB for each million chunks.
-        let key = id.pack();
-        let index = match PackIndex::read(&*self.store.backend, &key) {
+    /// Takes the index of a pack, which was read: of a pack, the end alone, so that a store of
+    /// terabytes is known after some MiB for each million chunks. A damaged one is left out: its
+    /// chunks are stored again.
+    fn learn(&mut self, id: Id, read: Result<PackIndex, StoreError>) -> Result<(), StoreError> {
+        let index = match read {
             Ok(index) if index.tag == self.domain.tag() => index,
             Ok(_) => return Ok(()),
             // It may just have been removed.
-            Err(_) if self.lease.is_doomed(&key) => return Ok(()),
+            Err(_) if self.lease.is_doomed(&id.pack()) => return Ok(()),
             Err(error @ StoreError::Damaged { .. }) => {
                 tracing::warn!("its chunks are stored again: {error}");
                 return Ok(());
@@ -364,7 +371,7 @@ impl<'s> Session<'s> {
     /// Publishes an image under a name that stands for `old` now, with a time and a parent. Returns
     /// the manifest's id and length.
     fn publish_as(
-        &self,
+        &mut self,
         name: &str,
         stored: &Stored,
         old: Option<Id>,
@@ -564,6 +571,9 @@ impl<'a> Cutter<'a> {
 const NO_CHUNK: &str = "a chunk of the image was not stored";
 /// Ratio of the average to the shortest chunk, and of the longest to the average.
 const FACTOR: usize = 4;
+/// Packs whose indexes are read together, and threads that wait for them.
+const LEARN_PACKS: usize = 32;
+const LEARN_THREADS: usize = 8;
 /// Bytes that are cut, hashed and compressed together.
 const BATCH_BYTES: usize = 8 << 20;
 /// Bytes of one read.

@@ -8,6 +8,7 @@
 //! Source: RFC 9110, section 14 (range requests).
 
 mod aws;
+pub mod bucket;
 pub mod oci;
 pub mod reply;
 mod resolve;

@@ -1,10 +1,12 @@
-//! A server of one object for tests: ranges over HTTP/1.1, and on request all kinds of faults.
+//! A server of one object for tests: ranges over HTTP/1.1, and on request all kinds of faults; and
+//! a bucket of an S3 store ([`Shelf`]), whose client dies on request.
 //!
 //! Must stay true: its faults are drawn from its seed; it stops when it is dropped.
 
 #![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; none uses all of them.
 
 use sidecore_random::Random;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
@@ -160,7 +162,13 @@ impl Shared {
             return self.misbehave(kind, salt, request, stream);
         }
         if let Some((status, headers, body)) = (self.guard)(request) {
-            return self.send(stream, status, &headers, &body, body.len());
+            let said = body.len();
+            if request.method == "HEAD" {
+                // The length that the body would have, and none of it.
+                self.send(stream, status, &headers, b"", said);
+                return true;
+            }
+            return self.send(stream, status, &headers, &body, said);
         }
         let size = self.object.len() as u64;
         let Some(range) = request
@@ -278,6 +286,187 @@ impl Shared {
             }
         }
     }
+}
+
+/// A bucket: PUT with conditions, GET of ranges, HEAD, DELETE, and lists by pages.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    /// Objects by their paths (`/bucket/key`), with the number in their entity tags.
+    pub(crate) objects: Mutex<BTreeMap<String, (Vec<u8>, u64)>>,
+    tags: AtomicU64,
+    /// Requests so far.
+    pub(crate) done: AtomicU64,
+    /// The request from which on all are refused, as to a client that has died; its own effect is
+    /// there all the same. 0 for none.
+    pub(crate) dies_at: AtomicU64,
+    /// In 1000 requests, those that are answered by a passing error, with or without their effect.
+    pub(crate) lost_per_mille: AtomicU64,
+    /// True if conditions of writes are ignored.
+    pub(crate) is_careless: AtomicBool,
+    /// True if writes with conditions are not implemented.
+    pub(crate) is_simple: AtomicBool,
+    /// Keys that are listed, too, and that nothing has.
+    pub(crate) lies: Mutex<Vec<String>>,
+    /// True if each page of a list leads to itself.
+    pub(crate) is_circular: AtomicBool,
+    lost: Mutex<Option<Random>>,
+}
+
+impl Shelf {
+    /// A server of an empty bucket. `check` sees each request first.
+    pub(crate) fn serve(
+        check: impl Fn(&Request) -> bool + Send + Sync + 'static,
+    ) -> (Arc<Self>, Server) {
+        let shelf = Arc::new(Self::default());
+        *shelf.lost.lock().unwrap() = Some(Random::new(7));
+        let served = Arc::clone(&shelf);
+        let guard = move |request: &Request| {
+            Some(match check(request) {
+                true => served.answer(request),
+                false => (403, Vec::new(), Vec::new()),
+            })
+        };
+        (shelf, Server::with_guard(Vec::new(), Box::new(guard)))
+    }
+
+    /// Keys below a prefix of the bucket `bucket`.
+    pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
+        let begin = format!("/bucket/{prefix}");
+        let objects = self.objects.lock().unwrap();
+        let keys = objects.keys().filter_map(|it| it.strip_prefix(&begin));
+        keys.map(str::to_owned).collect()
+    }
+
+    fn answer(&self, request: &Request) -> Other {
+        let number = self.done.fetch_add(1, Ordering::SeqCst) + 1;
+        let dies_at = self.dies_at.load(Ordering::SeqCst);
+        if dies_at != 0 && number > dies_at {
+            return (403, Vec::new(), Vec::new());
+        }
+        let (is_lost, has_effect) = {
+            let mut lost = self.lost.lock().unwrap();
+            let random = lost.as_mut().unwrap();
+            let is_lost = random.below(1000) < self.lost_per_mille.load(Ordering::SeqCst);
+            (is_lost, random.below(2) == 0)
+        };
+        if is_lost && !has_effect {
+            return (503, Vec::new(), Vec::new());
+        }
+        let answer = self.act(request);
+        match (dies_at == number, is_lost) {
+            (true, _) => (403, Vec::new(), Vec::new()),
+            (_, true) => (500, Vec::new(), Vec::new()),
+            _ => answer,
+        }
+    }
+
+    fn act(&self, request: &Request) -> Other {
+        let path = request.path.as_str();
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let path = decoded(path);
+        let mut objects = self.objects.lock().unwrap();
+        let tag_of = |tag: u64| vec![("etag".to_owned(), format!("\"t{tag}\""))];
+        let found = objects.get(&path).map(|(bytes, tag)| (bytes.clone(), *tag));
+        match &*request.method {
+            "GET" if query.contains("list-type=2") => {
+                drop(objects);
+                self.list(query)
+            }
+            "GET" | "HEAD" => {
+                let Some((bytes, tag)) = found else {
+                    return error(404, "NoSuchKey");
+                };
+                let mut headers = tag_of(tag);
+                let size = bytes.len() as u64;
+                let range = request.header("range");
+                match range.map(|text| parse_range(text, size)) {
+                    None => (200, headers, bytes),
+                    Some(Some(range)) if range.start < range.end && range.end <= size => {
+                        let text = format!("bytes {}-{}/{size}", range.start, range.end - 1);
+                        headers.push(("content-range".to_owned(), text));
+                        let part = bytes[range.start as usize..range.end as usize].to_vec();
+                        (206, headers, part)
+                    }
+                    Some(_) => error(416, "InvalidRange"),
+                }
+            }
+            "PUT" => {
+                let wants_none = request.header("if-none-match") == Some("*");
+                let wanted = request.header("if-match");
+                let is_bound = wants_none || wanted.is_some();
+                if is_bound && self.is_simple.load(Ordering::SeqCst) {
+                    return error(501, "NotImplemented");
+                }
+                let tag = found.map(|(_, tag)| format!("\"t{tag}\""));
+                let holds = match (wanted, &tag) {
+                    (Some(_), None) => return error(404, "NoSuchKey"),
+                    (Some(wanted), Some(tag)) => wanted == tag,
+                    (None, tag) => !wants_none || tag.is_none(),
+                };
+                if !holds && !self.is_careless.load(Ordering::SeqCst) {
+                    return error(412, "PreconditionFailed");
+                }
+                let tag = self.tags.fetch_add(1, Ordering::SeqCst) + 1;
+                objects.insert(path, (request.body.clone(), tag));
+                (200, tag_of(tag), Vec::new())
+            }
+            "DELETE" => {
+                objects.remove(&path);
+                (204, Vec::new(), Vec::new())
+            }
+            _ => error(405, "MethodNotAllowed"),
+        }
+    }
+
+    /// A page of three keys, from the one that the token names.
+    fn list(&self, query: &str) -> Other {
+        let value = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(it, _)| *it == name).map(|(_, it)| decoded(it))
+        };
+        let prefix = value("prefix").unwrap_or_default();
+        let mut keys = self.keys(&prefix);
+        keys.iter_mut()
+            .for_each(|key| *key = format!("{prefix}{key}"));
+        keys.extend(self.lies.lock().unwrap().iter().cloned());
+        let start: usize = value("continuation-token").map_or(0, |it| it.parse().unwrap());
+        let end = keys.len().min(start + 3);
+        let (is_more, next) = match self.is_circular.load(Ordering::SeqCst) {
+            true => (true, start),
+            false => (end < keys.len(), end),
+        };
+        let mut text = format!("<ListBucketResult><IsTruncated>{is_more}</IsTruncated>");
+        for key in &keys[start.min(end)..end] {
+            let key = key.replace('&', "&amp;").replace('<', "&lt;");
+            text.push_str(&format!("<Contents><Key>{key}</Key></Contents>"));
+        }
+        let token = format!("<NextContinuationToken>{next}</NextContinuationToken>");
+        text.push_str(if is_more { &token } else { "" });
+        text.push_str("</ListBucketResult>");
+        (200, Vec::new(), text.into_bytes())
+    }
+}
+
+/// A refusal as S3 words it.
+fn error(status: u16, code: &str) -> Other {
+    let text = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>");
+    (status, Vec::new(), text.into_bytes())
+}
+
+/// Text of a URL without its percent signs.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).unwrap()
 }
 
 fn read_request(reader: &mut impl BufRead) -> Option<Request> {

@@ -1,4 +1,4 @@
-//! An object of an S3 store: its URL, and its requests, signed with the current keys.
+//! Buckets of an S3 store and their objects: URLs, and requests signed with the current keys.
 //!
 //! Settings come from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` and `AWS_REGION` or
 //! `AWS_DEFAULT_REGION`. Those that are not set come from the profile `AWS_PROFILE` (or `default`)
@@ -18,14 +18,21 @@ use keys::Keys;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqsign_aws_v4::{Credential, RequestSigner};
 use reqsign_core::{Context, Error, SignRequest};
-use reqwest::Url;
 use reqwest::blocking::Client;
-use reqwest::header::{HeaderMap, RANGE};
+use reqwest::header::{HeaderMap, HeaderValue, RANGE};
+use reqwest::{Method, Url};
 use std::collections::HashMap;
 
 /// An object of a store.
 pub(super) struct Object {
     url: Url,
+    bucket: Bucket,
+}
+
+/// A bucket: the place of its objects, and the keys that sign requests for them.
+pub(super) struct Bucket {
+    /// The URL that an object's key follows after a slash.
+    base: String,
     signer: RequestSigner,
     keys: Keys,
 }
@@ -42,6 +49,41 @@ impl Object {
     }
 
     fn new(bucket: &str, key: &str, context: Context) -> Result<Self, Fault> {
+        let bucket = Bucket::new(bucket, context)?;
+        let url = bucket.url(key)?;
+        Ok(Self { url, bucket })
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The current keys, and the headers of a request for a range, signed with them now.
+    pub(super) fn headers(&self, range: &str) -> Result<(Option<Credential>, HeaderMap), Fault> {
+        let range = HeaderValue::from_str(range).map_err(|error| unsigned(&error))?;
+        let headers = HeaderMap::from_iter([(RANGE, range)]);
+        self.bucket.sign(&Method::GET, &self.url, headers)
+    }
+
+    /// Looks for keys other than those that the store has just refused; true if there are some.
+    pub(super) fn renew(&self, refused: Option<&Credential>) -> bool {
+        self.bucket.renew(refused)
+    }
+
+    /// The reason for the lack of keys, if one of their sources failed.
+    pub(super) fn lacks(&self) -> Option<String> {
+        self.bucket.lacks()
+    }
+}
+
+impl Bucket {
+    /// A bucket of the store that the environment names. `client` requests keys from services that
+    /// give them.
+    pub(super) fn from_environment(client: &Client, bucket: &str) -> Result<Self, Fault> {
+        Self::new(bucket, host::context(client)?)
+    }
+
+    fn new(bucket: &str, context: Context) -> Result<Self, Fault> {
         let variable = |name: &str| context.env_var(name).filter(|value| !value.is_empty());
         let profile = variable("AWS_PROFILE");
         let kept = profile_of(&context, profile.as_deref().unwrap_or("default"));
@@ -73,40 +115,55 @@ impl Object {
         let endpoint = variable("AWS_ENDPOINT_URL_S3")
             .or_else(|| variable("AWS_ENDPOINT_URL"))
             .or_else(|| kept("endpoint_url"));
-        let path = utf8_percent_encode(key, RESERVED);
-        let url = match endpoint {
-            Some(endpoint) => format!("{}/{bucket}/{path}", endpoint.trim_end_matches('/')),
+        let base = match endpoint {
+            Some(endpoint) => format!("{}/{bucket}", endpoint.trim_end_matches('/')),
             // A certificate for `*.s3...` does not cover a bucket name with dots.
             None if bucket.contains('.') => {
-                format!("https://s3.{region}.amazonaws.com/{bucket}/{path}")
+                format!("https://s3.{region}.amazonaws.com/{bucket}")
             }
-            None => format!("https://{bucket}.s3.{region}.amazonaws.com/{path}"),
+            None => format!("https://{bucket}.s3.{region}.amazonaws.com"),
         };
-        let url = parse(&url)?;
-        if url.host_str().is_none() {
+        if parse(&base)?.host_str().is_none() {
             return Err(Fault::Final("the endpoint names no host".into()));
         }
         Ok(Self {
-            url,
+            base,
             signer: RequestSigner::new("s3", &region),
             keys: Keys::new(context, &region),
         })
     }
 
-    pub(super) fn url(&self) -> &Url {
-        &self.url
+    /// The URL of an object.
+    pub(super) fn url(&self, key: &str) -> Result<Url, Fault> {
+        let path = utf8_percent_encode(key, RESERVED);
+        parse(&format!("{}/{path}", self.base))
     }
 
-    /// The current keys, and the headers of a request for a range, signed with them now.
-    pub(super) fn headers(&self, range: &str) -> Result<(Option<Credential>, HeaderMap), Fault> {
-        let keys = self.keys.current()?;
-        let unsigned = |error: &dyn std::fmt::Display| {
-            Fault::Passing(format!("the request cannot be signed: {error}"))
+    /// The URL of a list, by the names and values of its query.
+    pub(super) fn list_url(&self, query: &[(&str, &str)]) -> Result<Url, Fault> {
+        let mut url = self.url("")?;
+        let pair = |(name, value): &(&str, &str)| {
+            // Not as a form: its plus sign is a space to some servers, and itself to others.
+            format!("{name}={}", utf8_percent_encode(value, QUERY))
         };
+        let pairs: Vec<String> = query.iter().map(pair).collect();
+        url.set_query(Some(&pairs.join("&")));
+        Ok(url)
+    }
+
+    /// The current keys, and the headers of a request, signed with them now.
+    pub(super) fn sign(
+        &self,
+        method: &Method,
+        url: &Url,
+        headers: HeaderMap,
+    ) -> Result<(Option<Credential>, HeaderMap), Fault> {
+        let keys = self.keys.current()?;
         // Signed for each attempt: a signature is valid for some minutes only.
-        let request = http::Request::get(self.url.as_str()).header(RANGE, range);
+        let request = http::Request::builder().method(method).uri(url.as_str());
         let request = request.body(()).map_err(|error| unsigned(&error))?;
         let (mut head, ()) = request.into_parts();
+        head.headers = headers;
         let context = self.keys.context();
         let signed = self
             .signer
@@ -124,6 +181,10 @@ impl Object {
     pub(super) fn lacks(&self) -> Option<String> {
         self.keys.lacks()
     }
+}
+
+fn unsigned(error: &dyn std::fmt::Display) -> Fault {
+    Fault::Passing(format!("the request cannot be signed: {error}"))
 }
 
 /// The settings of one profile.
@@ -164,6 +225,8 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~')
     .remove(b'/');
+/// Bytes of a value in a query that S3 requires to be encoded.
+const QUERY: &AsciiSet = &RESERVED.add(b'/');
 
 #[cfg(test)]
 mod tests {
@@ -209,7 +272,7 @@ mod tests {
     fn variables_come_before_files_and_profiles_are_told_apart() {
         let of = |variables: &[_]| {
             let object = object(variables, "b").expect("an object");
-            let keys = object.keys.current().expect("keys").expect("keys");
+            let keys = object.bucket.keys.current().expect("keys").expect("keys");
             let (_, headers) = object.headers("bytes=0-9").expect("headers");
             let text = |name: &str| headers[name].to_str().expect("text").to_owned();
             let signed = text("authorization");

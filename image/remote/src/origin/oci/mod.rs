@@ -235,7 +235,11 @@ fn first_of<T>(
 
 /// A document's bytes, if there are at most `bytes_max`. The server may be silent for
 /// `silence_max`, and has to send at a least pace.
-fn text_of(mut body: impl Read, bytes_max: u64, silence_max: Duration) -> Result<Vec<u8>, Fault> {
+pub(super) fn text_of(
+    mut body: impl Read,
+    bytes_max: u64,
+    silence_max: Duration,
+) -> Result<Vec<u8>, Fault> {
     let begun = Instant::now();
     let mut text = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
@@ -252,7 +256,7 @@ fn text_of(mut body: impl Read, bytes_max: u64, silence_max: Duration) -> Result
         }
         if text.len().to_u64() > bytes_max {
             return Err(Fault::Final(format!(
-                "a registry's document has more than {} KiB",
+                "a server's document has more than {} KiB",
                 bytes_max >> 10
             )));
         }
