@@ -4,7 +4,7 @@
 //! Must stay true: what a name stands for is read as it was stored, after each step of each test.
 
 use crate::common::eager;
-use crate::common::server::{Server, Shelf};
+use crate::common::server::{Request, Server, Shelf};
 use crate::{ENVIRONMENT, set_variables, signature_is_right};
 use sidecore_block::format::ReadAt;
 use sidecore_block::source::MemorySource;
@@ -32,7 +32,7 @@ impl Place {
     /// `is_checked`.
     fn empty(is_checked: bool) -> Self {
         let alone = ENVIRONMENT.lock().unwrap();
-        let check = move |request: &_| {
+        let check = move |request: &Request| {
             !is_checked || signature_is_right(request, "a secret").unwrap_or(false)
         };
         let (shelf, server) = Shelf::serve(check);
@@ -307,10 +307,10 @@ fn a_lock_that_was_taken_over_writes_nothing_that_changes() {
     // Its end does not free the lock of the other one.
     drop(held);
     fast.put(name, b"again").unwrap();
-    let tags = |shelf: &Shelf| shelf.objects.lock().unwrap()["/bucket/dir/a store/lock"].1;
-    let before = tags(&place.shelf);
+    let tag = || place.shelf.objects.lock().unwrap()["/bucket/dir/a store/lock"].1;
+    let before = tag();
     drop(taken);
-    assert!(tags(&place.shelf) > before);
+    assert!(tag() > before);
     // Free now: one look and one write.
     drop(place.other(HOUR).lock().unwrap());
 }
@@ -345,7 +345,7 @@ fn what_is_going_is_not_relied_on() {
     add(&store, "new", &bytes).unwrap();
     let refused = kept.copy_to(&store, &[], false, &mut |_| ()).unwrap_err();
     assert!(matches!(refused, StoreError::Going(_)), "{refused}");
-    assert!(store.sweep(Duration::ZERO).unwrap().removed == 2);
+    assert_eq!(store.sweep(Duration::ZERO).unwrap().removed, 2);
     assert!(read(&store, "new") == bytes && faults(&store).is_empty());
     kept.copy_to(&store, &[], false, &mut |_| ()).unwrap();
     assert!(read(&store, "old") == bytes);
