@@ -105,7 +105,7 @@ fn packed_iso_images_are_read_by_real_kernels_over_ublk_and_nbd() {
 }
 
 /// Steps of the guest that writes to its disk.
-const OVERLAY_STEPS: [&str; 8] = [
+const OVERLAY_STEPS: [&str; 9] = [
     "pack",
     "serve",
     "boot-1",
@@ -114,6 +114,7 @@ const OVERLAY_STEPS: [&str; 8] = [
     "wrote-more",
     "commit",
     "contents",
+    "resize",
 ];
 
 #[test]

@@ -4,9 +4,12 @@
 
 use crate::commands::{contract, inputs, json, namespace};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// The commands that are run here, and in `containers`.
 pub(crate) const RUN: [&str; 25] = [
@@ -174,11 +177,43 @@ fn a_served_overlay_takes_snapshots() {
     assert!(ok("block info named.ovl").contains("takes writes"));
 }
 
+/// A client of NBD that goes through the handshake: its connection, and the size that it was given.
+fn nbd_client(socket: &Path) -> (UnixStream, u64) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    // Fixed newstyle without zeros, and the export without a name.
+    let flags = 3_u32.to_be_bytes();
+    let hello = [&flags[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &[0; 4]].concat();
+    stream.write_all(&hello).unwrap();
+    let mut export = [0; 10];
+    stream.read_exact(&mut export).unwrap();
+    let size = u64::from_be_bytes(export[..8].try_into().unwrap());
+    (stream, size)
+}
+
+/// Reads a sector over NBD; the error number of the reply.
+fn nbd_read(stream: &mut UnixStream, offset: u64) -> u32 {
+    let (magic, cookie) = (0x2560_9513_u32.to_be_bytes(), 7_u64.to_be_bytes());
+    let place = [&offset.to_be_bytes()[..], &512_u32.to_be_bytes()].concat();
+    let request = [&magic[..], &[0; 4], &cookie, &place].concat();
+    stream.write_all(&request).unwrap();
+    let mut reply = [0; 16];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[8..], cookie);
+    let error = u32::from_be_bytes(reply[4..8].try_into().unwrap());
+    if error == 0 {
+        stream.read_exact(&mut [0; 512]).unwrap();
+    }
+    error
+}
+
 #[test]
 fn a_served_disk_becomes_larger() {
     let words = "block serve made.img --overlay grows.ovl --nbd unix:grows.sock --engines 1 \
                  --memory 64MiB";
     let server = Service::start(words, "ready");
+    let socket = inputs::folder().join("grows.sock");
+    let (mut before, former_bytes) = nbd_client(&socket);
     let promise = contract::read()
         .into_iter()
         .find(|promise| promise.name == "block resize")
@@ -190,7 +225,16 @@ fn a_served_disk_becomes_larger() {
     let said = String::from_utf8_lossy(&smaller.stderr);
     assert_eq!(smaller.status.code(), Some(2), "{said}");
     assert!(said.contains("does not become smaller"), "{said}");
-    // The next client sees it.
+    // NBD has no message for it: a connection keeps the size that it was given.
+    assert!(former_bytes < 8 << 20, "{former_bytes}");
+    assert_eq!(nbd_read(&mut before, 0), 0);
+    assert_eq!(nbd_read(&mut before, former_bytes), 22, "EINVAL");
+    // The same client sees it when it connects again.
+    drop(before);
+    let (mut after, size_bytes) = nbd_client(&socket);
+    assert_eq!(size_bytes, 8 << 20);
+    assert_eq!(nbd_read(&mut after, (8 << 20) - 512), 0);
+    drop(after);
     let uri = format!(
         "nbd+unix:///?socket={}",
         inputs::folder().join("grows.sock").display()
@@ -204,6 +248,50 @@ fn a_served_disk_becomes_larger() {
     // Of a file without a server, too.
     assert!(ok("block resize grows.ovl 9MiB").contains("9 MiB, 8 MiB before"));
     assert!(ok("block info grows.ovl").contains("9437184"));
+}
+
+/// A guest hears of it by the channel of its server's messages, and reads the size again.
+#[test]
+fn a_guests_disk_becomes_larger() {
+    let words = "block serve made.img --overlay sized.ovl --vhost-user sized.sock --engines 1 \
+                 --memory 64MiB";
+    let server = Service::start(words, "ready");
+    let mut guest = UnixStream::connect(inputs::folder().join("sized.sock")).unwrap();
+    let (mut channel, theirs) = UnixStream::pair().unwrap();
+    // A message that does not come fails the test.
+    for stream in [&guest, &channel] {
+        let limit = Some(Duration::from_secs(60));
+        stream.set_read_timeout(limit).unwrap();
+    }
+    // Request, version 1, length, body.
+    let message = |request: u32, body: &[u8]| {
+        let len = u32::try_from(body.len()).unwrap();
+        let head = [request, 1, len].map(u32::to_ne_bytes).concat();
+        [&head[..], body].concat()
+    };
+    // SET_OWNER, and SET_PROTOCOL_FEATURES with BACKEND_REQ and CONFIG.
+    guest.write_all(&message(3, &[])).unwrap();
+    let features = (1_u64 << 5) | (1 << 9);
+    let features = message(16, &features.to_ne_bytes());
+    guest.write_all(&features).unwrap();
+    // SET_BACKEND_REQ_FD, and GET_FEATURES, which is answered behind it.
+    let given = message(21, &[]);
+    sidecore_sys::local_socket::send(guest.as_fd(), &given, &[theirs.as_fd()]).unwrap();
+    guest.write_all(&message(1, &[])).unwrap();
+    guest.read_exact(&mut [0; 20]).unwrap();
+    assert!(ok("block resize vhost-user:sized.sock 8MiB").contains("8 MiB, "));
+    // CONFIG_CHANGE_MSG.
+    let mut change = [0; 12];
+    channel.read_exact(&mut change).unwrap();
+    assert_eq!(change.to_vec(), message(2, &[]));
+    // GET_CONFIG of the first eight bytes: the number of sectors.
+    let config = [0_u32, 8, 0, 0, 0].map(u32::to_ne_bytes).concat();
+    guest.write_all(&message(24, &config)).unwrap();
+    let mut answer = [0; 12 + 12 + 8];
+    guest.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[24..], 16_384_u64.to_ne_bytes());
+    drop((guest, channel, theirs));
+    server.end();
 }
 
 #[test]

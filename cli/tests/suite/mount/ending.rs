@@ -338,6 +338,33 @@ fn a_file_that_is_written_in_place_keeps_what_was_written() {
     }
 }
 
+/// Programs see the size at once, also those that have the file open.
+#[test]
+fn a_mounted_file_becomes_larger() {
+    let scratch = Scratch::new();
+    let image = scratch.image("plain");
+    std::fs::write(&image, noise(17, 4 << 20)).unwrap();
+    let (on, overlay) = (scratch.path("on"), scratch.path("overlay"));
+    let mount = ["mount", "--file-only", text(&image), text(&on), "--overlay"];
+    scratch.ok(&[&mount[..], &[text(&overlay)]].concat());
+    let path = on.join("image");
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let sizes = || [file.metadata(), path.metadata()].map(|it| it.unwrap().len());
+    assert_eq!(sizes(), [4 << 20; 2]);
+    file.read_exact_at(&mut [0], 4 << 20).unwrap_err();
+    scratch.ok(&["resize", text(&on), "8MiB"]);
+    assert_eq!(sizes(), [8 << 20; 2]);
+    file.write_all_at(b"behind", (8 << 20) - 6).unwrap();
+    let mut found = [1; 6];
+    file.read_exact_at(&mut found, 4 << 20).unwrap();
+    assert_eq!(found, [0; 6]);
+    file.read_exact_at(&mut found, (8 << 20) - 6).unwrap();
+    assert_eq!(&found, b"behind");
+    drop(file);
+    scratch.ok(&["umount", text(&on)]);
+    scratch.assert_nothing_left();
+}
+
 /// A device that takes writes.
 struct Attached {
     scratch: Scratch,
