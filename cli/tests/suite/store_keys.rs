@@ -1,11 +1,11 @@
-//! Temporary keys of an S3 store: from a container's service, an instance's role, or a command. The
-//! store and the sources of keys are servers of the tests' own.
+//! Temporary keys of an S3 store: from a container's service, an instance's role, or a command; and
+//! `sidecore store` in a bucket. The store and the sources of keys are servers of the tests' own.
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
 use crate::server;
 
-use server::{Other, Request, Server};
+use server::{Other, Request, Server, Shelf};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -229,4 +229,60 @@ fn a_command_of_the_profile_gives_keys_or_says_why_not() {
     assert_eq!(status, Some(2));
     assert!(said.contains("credential_process: "), "{said}");
     assert!(said.contains("No such file"), "{said}");
+}
+
+#[test]
+fn a_bucket_is_a_place_of_a_store() {
+    let (shelf, server) = Shelf::serve(|request| request.header("authorization").is_some());
+    let folder = tempfile::tempdir().unwrap();
+    let raw: Vec<u8> = (0..50_000_u32)
+        .flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes())
+        .collect();
+    std::fs::write(folder.path().join("raw"), &raw).unwrap();
+    let run = |words: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+            .args(words.split_whitespace())
+            .current_dir(folder.path())
+            .env_clear()
+            .env("HOME", folder.path())
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("AWS_ENDPOINT_URL", format!("http://{}", server.host()))
+            .env("AWS_ACCESS_KEY_ID", "a key")
+            .env("AWS_SECRET_ACCESS_KEY", "a secret")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), said + &printed)
+    };
+    let ok = |words: &str| {
+        let (status, said) = run(words);
+        assert_eq!(status, Some(0), "{words}: {said}");
+        said
+    };
+    let (_, said) = run("store list s3://bucket/a/store");
+    assert!(said.contains("holds no store"), "{said}");
+    ok("store init s3://bucket/a/store --chunk 4KiB");
+    ok("store add s3://bucket/a/store raw --name disk:1 --engines 1");
+    ok("store add s3://bucket/a/store store:s3://bucket/a/store#disk:1 --name disk:2 --engines 1");
+    ok("block verify store:s3://bucket/a/store#disk:2");
+    ok("store get s3://bucket/a/store disk:2 -o got");
+    assert!(std::fs::read(folder.path().join("got")).unwrap() == raw);
+    ok("store copy s3://bucket/a/store kept");
+    ok("store copy s3://bucket/a/store s3://bucket/another");
+    ok("store remove s3://bucket/a/store disk:1 disk:2");
+    ok("store gc s3://bucket/a/store --lease 1ms");
+    ok("store gc s3://bucket/a/store --lease 1ms");
+    let left = shelf.keys("a/store/");
+    assert_eq!(left, ["condemned", "lock", "store"]);
+    ok("store copy kept s3://bucket/a/store --name disk:1");
+    let listed = ok("store list s3://bucket/a/store");
+    assert!(listed.contains("disk:1") && !listed.contains("disk:2"));
+    assert!(ok("store check s3://bucket/a/store --read-data").contains("0 faults"));
+    assert!(ok("store stat s3://bucket/another").contains("versions"));
+    // A server that would let two writers believe that each is alone.
+    shelf.is_careless.store(true, Ordering::SeqCst);
+    let (status, said) = run("store gc s3://bucket/a/store");
+    assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("no conditional writes"), "{said}");
 }

@@ -9,7 +9,7 @@ use reqwest::header::{ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AU
 use sidecore_remote::Location;
 use sidecore_remote::origin::oci::documents::{Manifest, token};
 use sidecore_remote::origin::oci::login::{Challenge, Logins};
-use sidecore_remote::origin::{Ask, Identity, reply};
+use sidecore_remote::origin::{Ask, Identity, bucket, reply};
 use std::time::{Duration, Instant};
 
 /// Plays a server: the first byte selects the request, then come header lines up to an empty one,
@@ -29,6 +29,10 @@ pub fn fuzz_answer(data: &[u8]) {
     let until = Instant::now() + Duration::from_secs(60);
     if let Some(code) = reply::error_code(body, until) {
         assert!(code.len() <= 64 && code.bytes().all(|b| b.is_ascii_alphanumeric()));
+    }
+    if let Ok(page) = bucket::page(body) {
+        let is_token = |next: &String| (1..=4096).contains(&next.len());
+        assert!(page.keys.len() <= 1000 && page.next.as_ref().is_none_or(is_token));
     }
     a_location(body);
 }

@@ -1,7 +1,7 @@
 //! Requests for the objects of a bucket that is written to: GET, HEAD, PUT under a condition,
 //! DELETE, and lists page by page.
 //!
-//! Why here: an [`Origin`](super::Origin) reads ranges of one object that nothing changes; a store
+//! Why here: an `Origin` reads ranges of one object that nothing changes; a store
 //! of versions has many objects, some of which change, and needs their entity tags.
 //! Must stay true: an answer takes memory within the caller's bound. Each call makes one attempt: a
 //! write whose answer was lost may have taken place, and its caller finds out. No redirect is
