@@ -10,9 +10,9 @@ use clap::Subcommand;
 use serde::Serialize;
 use sidecore_block::pack::Exported;
 use sidecore_block::source::BlockSource;
-use sidecore_remote::store::{create, open};
+use sidecore_remote::store::{copy, create, open};
 use sidecore_store::{
-    Checked, Collected, Compacted, Copied, Domain, Listed, Session, StoreError, Totals, Version,
+    Checked, Collected, Compacted, Copied, Domain, Listed, Session, Totals, Version,
 };
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
@@ -249,7 +249,8 @@ https:// is read by the names given.")]
 pub(crate) struct CopyArgs {
     /// Folder of the store to read, or the URL of one
     from: PathBuf,
-    /// Folder of the store to write, or s3://BUCKET/PREFIX; it is made where it is not there
+    /// Folder of the store to write, s3://BUCKET/PREFIX or oci://REGISTRY/REPOSITORY:TAG; it is
+    /// made where it is not there
     to: PathBuf,
     /// Version to copy; may be given again [default: all]
     #[arg(long, value_name = "NAME")]
@@ -265,12 +266,8 @@ pub(crate) struct CopyArgs {
 impl CopyArgs {
     fn run(self) -> Result<Outcome> {
         let from = open(&self.from)?;
-        let to = match open(&self.to) {
-            Err(StoreError::NoStore(_)) => create(&self.to, from.chunk_bytes().into())?,
-            opened => opened?,
-        };
         let copied = watched(None, "copying", |on_bytes| {
-            from.copy_to(&to, &self.name, self.replace, on_bytes)
+            copy(&from, &self.to, &self.name, self.replace, on_bytes)
         })?;
         output::report(self.json, &copied, Copied::text)
     }

@@ -1,18 +1,21 @@
 //! Stores of versions: `store:PLACE#NAME`, where PLACE is a folder or the URL of one.
 //!
-//! Why here: `sidecore-store` knows files; this module adds objects of buckets (`bucket`), and of
-//! web servers, which are read alone. Must stay true: what a server sends is only bytes: the store
+//! Why here: `sidecore-store` knows files; this module adds objects of buckets (`bucket`), of web
+//! servers, which are read alone, and of registries (`registry`), which get a store as a whole.
+//! Must stay true: what a server sends is only bytes: the store
 //! checks each object against its name.
 //! Called from: any thread; blocks.
 
 mod bucket;
+mod registry;
 
 pub use bucket::BucketBackend;
 
 use crate::origin::{Ask, Origin};
 use crate::{Location, Retry, patiently};
 use parking_lot::Mutex;
-use sidecore_store::{Backend, FolderBackend, Lock, Store, StoreError};
+use registry::RegistryBackend;
+use sidecore_store::{Backend, Copied, FolderBackend, Lock, Store, StoreError};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -26,7 +29,8 @@ pub(crate) fn parts(path: &Path) -> Option<(&str, &str)> {
     path.to_str()?.strip_prefix(SCHEME)?.rsplit_once('#')
 }
 
-/// Opens the store at a place: a folder, a bucket, or a URL, which is read alone. Blocks.
+/// Opens the store at a place: a folder, a bucket, or a URL or an image of a registry, which are
+/// read alone. Blocks.
 ///
 /// # Errors
 /// [`StoreError::NoStore`] and others.
@@ -55,6 +59,30 @@ pub fn create(place: &Path, chunk_bytes: u64) -> Result<Store, StoreError> {
     }
 }
 
+/// Copies versions to another place, with what it lacks of them; all versions unless `names` are
+/// given. A store is made there where there is none. With `replace`, a name may stand for another
+/// version there. `progress` is called with the number of bytes written. Blocks.
+///
+/// # Errors
+/// As [`Store::copy_to`] and [`create`].
+pub fn copy(
+    from: &Store,
+    to: &Path,
+    names: &[String],
+    replace: bool,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Copied, StoreError> {
+    let location = to.to_str().and_then(Location::parse);
+    if let Some(Ok(location @ Location::Oci { .. })) = location {
+        return registry::push(from, &location, names, replace, progress);
+    }
+    let to = match open(to) {
+        Err(StoreError::NoStore(_)) => create(to, from.chunk_bytes().into())?,
+        opened => opened?,
+    };
+    from.copy_to(&to, names, replace, progress)
+}
+
 /// The objects at a place that is no folder.
 fn backend(place: &Path) -> Result<Option<Arc<dyn Backend>>, StoreError> {
     let Some(location) = place.to_str().and_then(Location::parse) else {
@@ -64,8 +92,11 @@ fn backend(place: &Path) -> Result<Option<Arc<dyn Backend>>, StoreError> {
     let made: io::Result<Arc<dyn Backend>> = match location {
         Location::S3 { .. } => BucketBackend::new(&location, Retry::default())
             .map(|backend| Arc::new(backend) as Arc<dyn Backend>),
-        Location::Http(_) | Location::Oci { .. } => {
+        Location::Http(_) => {
             RemoteBackend::new(location).map(|backend| Arc::new(backend) as Arc<dyn Backend>)
+        }
+        Location::Oci { .. } => {
+            RegistryBackend::new(&location).map(|backend| Arc::new(backend) as Arc<dyn Backend>)
         }
     };
     made.map(Some).map_err(|error| failed(place, error))

@@ -10,7 +10,7 @@ use crate::gc::Lease;
 use crate::pack::{PACK_BYTES_MAX, PackIndex, Packed, check_contents, lists, pack_overhead_bytes};
 use crate::version::Version;
 use crate::writer::Session;
-use crate::{Store, StoreError};
+use crate::{SETTINGS, SETTINGS_BYTES_MAX, Store, StoreError, reference_key};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -407,12 +407,7 @@ impl Store {
                 if lease.keep_to_write(&key)? {
                     continue;
                 }
-                let found = self.get(&key, PACK_BYTES_MAX)?;
-                // Damage must not spread: the target's own check would find it too late.
-                let found = found.filter(|bytes| Id::of(bytes) == *pack);
-                let reason = "it is not there, or its bytes are not those of its name";
-                let bytes = found.ok_or_else(|| StoreError::damaged(&key, reason))?;
-                check_contents(&bytes).map_err(|reason| StoreError::damaged(&key, reason))?;
+                let bytes = self.whole_pack(pack)?;
                 to.put(&key, &bytes)?;
                 copied.objects += 1;
                 copied.copied_bytes += bytes.len().to_u64();
@@ -430,6 +425,57 @@ impl Store {
             lease.publish(&name, old, id)?;
         }
         Ok(copied)
+    }
+
+    /// The bytes of a pack, as its name and its index say.
+    fn whole_pack(&self, pack: &Id) -> Result<Vec<u8>, StoreError> {
+        let key = pack.pack();
+        let found = self.get(&key, PACK_BYTES_MAX)?;
+        // Damage must not spread: the target's own check would find it too late.
+        let found = found.filter(|bytes| Id::of(bytes) == *pack);
+        let reason = "it is not there, or its bytes are not those of its name";
+        let bytes = found.ok_or_else(|| StoreError::damaged(&key, reason))?;
+        check_contents(&bytes).map_err(|reason| StoreError::damaged(&key, reason))?;
+        Ok(bytes)
+    }
+
+    /// Calls `put` with each object that versions need, by its key and its bytes, for a place that
+    /// gets all of them at once: settings, and of each version its name, packs and manifest. Those
+    /// that the place `has` are left out, but for settings and names. All versions unless `names`
+    /// are given. Returns their number. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`], [`StoreError::Damaged`] and others, and those of `put`.
+    pub fn export(
+        &self,
+        names: &[String],
+        has: &dyn Fn(&str) -> bool,
+        put: &mut dyn FnMut(&str, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<u64, StoreError> {
+        let all = match names.is_empty() {
+            true => self.names()?,
+            false => names.to_vec(),
+        };
+        let settings = self.get(SETTINGS, SETTINGS_BYTES_MAX)?;
+        put(SETTINGS, &settings.unwrap_or_default())?;
+        let mut done = HashSet::new();
+        for name in &all {
+            let id = self.reference(name)?;
+            let id = id.ok_or_else(|| StoreError::Unknown(name.clone()))?;
+            put(&reference_key(name), format!("{id}\n").as_bytes())?;
+            let (head, bytes) = self.manifest_bytes(&id)?;
+            for pack in &head.packs {
+                let key = pack.pack();
+                if !has(&key) && done.insert(*pack) {
+                    put(&key, &self.whole_pack(pack)?)?;
+                }
+            }
+            let key = id.manifest();
+            if !has(&key) && done.insert(id) {
+                put(&key, &bytes)?;
+            }
+        }
+        Ok(all.len().to_u64())
     }
 }
 

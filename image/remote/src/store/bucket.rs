@@ -5,10 +5,10 @@
 //!
 //! The lock is an object. It is taken, renewed and freed by writes that require the entity tag
 //! which was read before, so that of two takers one is refused. A taker that finds it held waits
-//! until it is free, or until it has seen the same tag for a whole term by its own clock: then the
-//! holder is dead, and the lock is taken over. A holder renews it before a request once a quarter
-//! of a term is over, and sends nothing more once half a term is over. No clock of another machine
-//! is read.
+//! until it is free. After a whole term with the same tag, by its own clock, it takes the holder
+//! for dead and takes the lock over. A holder renews the lock before a request once a quarter of a
+//! term is over, and sends nothing more once half a term is over. No clock of another machine is
+//! read.
 //!
 //! Must stay true: an object that changes (a name, a lease, the list of what may go) is written
 //! only if its entity tag is the one that was read under the same lock. So a request that was held
@@ -492,14 +492,14 @@ impl Drop for Held {
 }
 
 /// True for an object that is written more than once: the name of another one is its hash.
-fn changes(key: &str) -> bool {
+pub(super) fn changes(key: &str) -> bool {
     !["packs/", "manifests/"]
         .iter()
         .any(|it| key.starts_with(it))
 }
 
 /// True for what a store names an object: it becomes a part of a key and of a URL.
-fn is_plain(name: &str) -> bool {
+pub(super) fn is_plain(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+:@".contains(&byte);
     name.len() <= NAME_BYTES_MAX
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -502,7 +502,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     Some(request)
 }
 
-fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {
+pub(crate) fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     if first.is_empty() {
         return Some(size.saturating_sub(last.parse().ok()?)..size);

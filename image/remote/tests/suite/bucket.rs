@@ -1,20 +1,22 @@
 //! A store of versions in a bucket: crashes at each request, lost answers, writers next to
-//! collectors, locks that end, servers without conditions, and lists that lie.
+//! collectors, locks that end, servers without conditions, and lists that lie. And one in a
+//! registry.
 //!
 //! Must stay true: what a name stands for is read as it was stored, after each step of each test.
 
 use crate::common::eager;
-use crate::common::server::{Request, Server, Shelf};
-use crate::{ENVIRONMENT, set_variables, signature_is_right};
+use crate::common::server::{Other, Request, Server, Shelf, parse_range};
+use crate::{ENVIRONMENT, set_variables, sha256, signature_is_right};
 use sidecore_block::format::ReadAt;
 use sidecore_block::source::MemorySource;
 use sidecore_random::Random;
-use sidecore_remote::store::BucketBackend;
+use sidecore_remote::store::{BucketBackend, copy, open};
 use sidecore_remote::{Location, Retry};
 use sidecore_store::{Backend, Domain, Session, Store, StoreError, Version};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// A bucket, and the store `s3://bucket/dir/a store` in it.
@@ -397,6 +399,97 @@ fn lists_that_lie_lead_nowhere() {
     place.shelf.is_circular.store(true, Ordering::SeqCst);
     let endless = store.names().unwrap_err().to_string();
     assert!(endless.contains("in a circle"), "{endless}");
+}
+
+/// Blobs and manifests of a registry by their paths.
+#[derive(Default)]
+struct Depot {
+    kept: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Blobs that were pushed.
+    pushed: AtomicU64,
+}
+
+impl Depot {
+    fn answer(&self, request: &Request) -> Other {
+        let mut kept = self.kept.lock().unwrap();
+        match &*request.method {
+            "POST" => {
+                let place = ("location".to_owned(), format!("{}1", request.path));
+                (202, vec![place], Vec::new())
+            }
+            "PUT" => {
+                let is_blob = request.path.contains("/uploads/");
+                let path = match is_blob {
+                    true => format!("/v2/a/b/blobs/sha256:{}", sha256(&request.body)),
+                    false => request.path.clone(),
+                };
+                self.pushed.fetch_add(u64::from(is_blob), Ordering::SeqCst);
+                kept.insert(path, request.body.clone());
+                (201, Vec::new(), Vec::new())
+            }
+            _ => {
+                let Some(bytes) = kept.get(&request.path) else {
+                    return (404, Vec::new(), Vec::new());
+                };
+                let size = bytes.len() as u64;
+                let range = request.header("range");
+                let Some(range) = range.and_then(|text| parse_range(text, size)) else {
+                    return (200, Vec::new(), bytes.clone());
+                };
+                let text = format!("bytes {}-{}/{size}", range.start, range.end - 1);
+                let part = bytes[range.start as usize..range.end as usize].to_vec();
+                (206, vec![("content-range".to_owned(), text)], part)
+            }
+        }
+    }
+}
+
+#[test]
+fn a_registry_keeps_a_store_under_a_tag() {
+    let _alone = ENVIRONMENT.lock().unwrap();
+    let depot = Arc::new(Depot::default());
+    let served = Arc::clone(&depot);
+    let guard = move |request: &Request| Some(served.answer(request));
+    let server = Server::with_guard(Vec::new(), Box::new(guard));
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random::new(12);
+    let images: Vec<_> = (0..3).map(|_| bytes_of(&mut random, 20_000)).collect();
+    let kept = Store::create_in(&folder.path().join("kept"), 4096).unwrap();
+    add(&kept, "disk:1", &images[0]).unwrap();
+    add(&kept, "disk:2", &images[1]).unwrap();
+    let url = format!("oci://{}/a/b:v1", server.host());
+    let to = Path::new(&url);
+    let push = |names: &[String], replace| copy(&kept, to, names, replace, &mut |_| ());
+    let first = push(&["disk:1".to_owned()], false).unwrap();
+    assert_eq!((first.versions, first.objects), (1, 2));
+    // Added to what is there, of which nothing is pushed again.
+    let all = push(&[], false).unwrap();
+    assert_eq!((all.versions, all.unchanged, all.objects), (2, 1, 2));
+    let pushed = depot.pushed.load(Ordering::SeqCst);
+    let again = push(&[], false).unwrap();
+    assert_eq!((again.unchanged, again.objects), (2, 0));
+    assert_eq!(depot.pushed.load(Ordering::SeqCst), pushed);
+    // A name is not taken from the version that has it.
+    add(&kept, "disk:1", &images[2]).unwrap();
+    let refused = push(&[], false).unwrap_err();
+    assert!(matches!(refused, StoreError::Exists(_)), "{refused}");
+    push(&[], true).unwrap();
+    let store = open(to).unwrap();
+    assert_eq!(store.names().unwrap(), ["disk:1", "disk:2"]);
+    assert!(read(&store, "disk:1") == images[2] && read(&store, "disk:2") == images[1]);
+    assert!(faults(&store).is_empty());
+    // It is read alone, by all commands.
+    add(&store, "disk:3", &images[0]).unwrap_err();
+    let back = folder.path().join("back");
+    copy(&store, &back, &[], false, &mut |_| ()).unwrap();
+    assert!(read(&open(&back).unwrap(), "disk:1") == images[2]);
+    // Another image under the tag stays.
+    let manifest = "/v2/a/b/manifests/v1".to_owned();
+    let image = br#"{"schemaVersion":2,"layers":[]}"#.to_vec();
+    depot.kept.lock().unwrap().insert(manifest, image);
+    let refused = push(&[], true).unwrap_err().to_string();
+    assert!(refused.contains("another kind"), "{refused}");
+    assert!(open(to).is_err());
 }
 
 /// Longer than any test: nothing alive is taken for dead.

@@ -294,26 +294,28 @@ impl Repository {
     /// server has no such tag. A mirror may be behind, and a fault is no empty list: signatures and
     /// the like of others would be lost with it.
     fn listed(&self, tag: &str) -> Result<Index, Fault> {
-        let from = self.upstream()?;
-        let url = from.url(&format!("manifests/{tag}"))?;
-        let text = patiently(&self.retry, 2, || {
-            let request = || from.client.get(url.clone()).header(ACCEPT, INDEX_TYPE);
-            let response = from.send(&request)?;
-            match response.status().as_u16() {
-                200 => text_of(response, MANIFEST_BYTES_MAX, from.silence_max).map(Some),
-                404 => Ok(None),
-                status => Err(Fault::of_status(
-                    status,
-                    "a request for a list of artifacts",
-                )),
-            }
-        })?;
-        let Some(text) = text else {
+        let Some(text) = self.tagged(tag, INDEX_TYPE)? else {
             return Ok(Index::default());
         };
         serde_json::from_slice(&text).map_err(|error| {
             let text = format!("the list of artifacts under the tag {tag} cannot be read: {error}");
             Fault::Final(text)
+        })
+    }
+
+    /// The document of a type under a tag, at the server that takes what is pushed; `None` only
+    /// where that server has no such tag.
+    pub(crate) fn tagged(&self, tag: &str, kind: &str) -> Result<Option<Vec<u8>>, Fault> {
+        let from = self.upstream()?;
+        let url = from.url(&format!("manifests/{tag}"))?;
+        patiently(&self.retry, 2, || {
+            let request = || from.client.get(url.clone()).header(ACCEPT, kind);
+            let response = from.send(&request)?;
+            match response.status().as_u16() {
+                200 => text_of(response, MANIFEST_BYTES_MAX, from.silence_max).map(Some),
+                404 => Ok(None),
+                status => Err(Fault::of_status(status, "a request for what a tag names")),
+            }
         })
     }
 
