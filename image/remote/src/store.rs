@@ -2,8 +2,8 @@
 //!
 //! Why here: `sidecore-store` knows files; this module adds objects of buckets (`bucket`), of web
 //! servers, which are read alone, and of registries (`registry`), which get a store as a whole.
-//! Must stay true: what a server sends is only bytes: the store
-//! checks each object against its name.
+//! Must stay true: what a server sends is only bytes: the store checks each object against its
+//! name.
 //! Called from: any thread; blocks.
 
 mod bucket;

@@ -379,7 +379,7 @@ impl Objects {
 }
 
 impl Tenure {
-    /// Time since the lock was renewed, at least: a machine that slept counts it by one clock alone.
+    /// Time since the lock was renewed: one clock alone counts while a machine sleeps.
     fn age(&self) -> Duration {
         let (instant, time) = self.renewed;
         instant.elapsed().max(time.elapsed().unwrap_or_default())
@@ -530,7 +530,7 @@ const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// An entity tag that no object has: that of S3 has 32 digits.
 const NO_TAG: &str = "\"00\"";
-const NO_TAGS: &str = "the server gives no entity tags (ETag), by which writers exclude one another; \
-                       take a server that gives them, or a folder";
+const NO_TAGS: &str = "the server gives no entity tags (ETag), by which writers exclude one \
+                       another; take a server that gives them, or a folder";
 const LOST: &str = "another process has taken over the lock of the store; run the command again";
 const CHANGED: &str = "another process has changed it meanwhile; run the command again";

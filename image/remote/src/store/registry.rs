@@ -10,7 +10,7 @@
 //! Source: OCI Image Format Specification 1.1, "Guidelines for Artifact Usage".
 
 use super::bucket::{changes, is_plain};
-use super::{ORIGINS_MAX, SETTINGS, read_only};
+use super::{ORIGINS_MAX, SETTINGS};
 use crate::blob::RemoteBlob;
 use crate::fault::Fault;
 use crate::location::is_sha256;
@@ -122,6 +122,11 @@ impl Backend for RegistryBackend {
     fn lock(&self) -> io::Result<Lock> {
         Err(read_only())
     }
+}
+
+fn read_only() -> io::Error {
+    let text = "a store in a registry is read alone; `sidecore store copy` adds versions to it";
+    io::Error::new(io::ErrorKind::Unsupported, text)
 }
 
 /// Adds versions of a store to the one under a tag, which is made where it is not there. Returns
