@@ -133,6 +133,12 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Requests that are made side by side where many are needed: more than one where each costs a
+    /// round trip.
+    fn requests_max(&self) -> usize {
+        1
+    }
+
     /// Removes what writers that died have left unfinished, older than `age`.
     ///
     /// # Errors

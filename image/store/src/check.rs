@@ -10,7 +10,7 @@ use crate::gc::Lease;
 use crate::pack::{PACK_BYTES_MAX, PackIndex, Packed, check_contents, lists, pack_overhead_bytes};
 use crate::version::Version;
 use crate::writer::Session;
-use crate::{SETTINGS, SETTINGS_BYTES_MAX, Store, StoreError, reference_key};
+use crate::{SETTINGS, SETTINGS_BYTES_MAX, Store, StoreError, reference_key, sum};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -137,17 +137,16 @@ impl Store {
         // Sizes of versions whose keys are elsewhere are as their heads say: any.
         let sizes = versions.iter().map(|it| it.raw_bytes);
         let raw_bytes = sizes.fold(0, u64::saturating_add);
-        let (mut stored_bytes, mut packs) = (0_u64, 0_u64);
-        for folder in [PACKS, MANIFESTS] {
-            for name in self.list(folder)? {
-                stored_bytes += self.size(&format!("{folder}/{name}"))?.unwrap_or(0);
-                packs += u64::from(folder == PACKS);
-            }
-        }
+        let packs = self.list(PACKS)?;
+        let manifests = self.list(MANIFESTS)?;
+        let keys = packs.iter().map(|name| format!("{PACKS}/{name}"));
+        let others = manifests.iter().map(|name| format!("{MANIFESTS}/{name}"));
+        let keys: Vec<String> = keys.chain(others).collect();
+        let stored_bytes = sum(&self.sizes(&keys)?);
         Ok(Totals {
             versions: versions.len().to_u64(),
             raw_bytes,
-            packs,
+            packs: packs.len().to_u64(),
             stored_bytes,
             condemned_bytes: self.condemned_bytes()?,
             ratio: match stored_bytes {

@@ -39,7 +39,9 @@
 
 use crate::backend::{Id, LEASES, MANIFESTS, PACKS};
 use crate::domain::random;
-use crate::{Store, StoreError, parse_json, reference_key};
+use crate::pack::in_parts;
+use crate::{Store, StoreError, parse_json, reference_key, sum};
+use sidecore_bare::width::ToU64;
 use std::collections::HashSet;
 use std::io;
 use std::time::Duration;
@@ -388,12 +390,18 @@ impl Store {
             condemned.objects = [&waiting[..], &going[..]].concat();
             condemned.write(self)?;
         }
-        for doomed in &going {
-            // An earlier sweep may have removed it and died before it wrote the list.
-            collected.removed_bytes += self.size(&doomed.key)?.unwrap_or(0);
-            self.discard(&doomed.key)?;
-            collected.removed += 1;
-        }
+        // Side by side where each waits for a server: others wait for the lock.
+        let removed = in_parts(&going, self.backend.requests_max(), |part| {
+            let mut sizes = Vec::with_capacity(part.len());
+            for doomed in part {
+                // An earlier sweep may have removed it and died before it wrote the list.
+                sizes.push(self.size(&doomed.key)?.unwrap_or(0));
+                self.discard(&doomed.key)?;
+            }
+            Ok(sizes)
+        })?;
+        collected.removed = removed.len().to_u64();
+        collected.removed_bytes = sum(&removed);
         collected.waiting = u64::try_from(waiting.len()).unwrap_or(u64::MAX);
         if waiting.len() < before {
             condemned.objects = waiting;
@@ -434,11 +442,9 @@ impl Store {
 
     /// Sizes in bytes of the objects on the list, summed.
     pub(crate) fn condemned_bytes(&self) -> Result<u64, StoreError> {
-        let mut bytes = 0;
-        for doomed in Condemned::read(self)?.objects {
-            bytes += self.size(&doomed.key)?.unwrap_or(0);
-        }
-        Ok(bytes)
+        let objects = Condemned::read(self)?.objects.into_iter();
+        let keys: Vec<String> = objects.map(|it| it.key).collect();
+        Ok(sum(&self.sizes(&keys)?))
     }
 
     /// Removes leases that have expired. Returns the number of the others, and the least generation

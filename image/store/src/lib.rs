@@ -33,6 +33,7 @@ pub use writer::{Added, Session, Stored};
 
 use backend::{Id, REFS};
 use manifest::{Head, MANIFEST_BYTES_MAX, Manifest};
+use pack::in_parts;
 use sidecore_block::codec::CodecError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -385,6 +386,16 @@ impl Store {
         size.map_err(|source| StoreError::io("look at", key, &*self.backend, source))
     }
 
+    /// Sizes of objects in bytes; 0 of one that is not there.
+    fn sizes(&self, keys: &[String]) -> Result<Vec<u64>, StoreError> {
+        in_parts(keys, self.backend.requests_max(), |part| {
+            let size = |key: &String| -> Result<u64, StoreError> {
+                Ok(self.size(key)?.unwrap_or(0))
+            };
+            part.iter().map(size).collect()
+        })
+    }
+
     fn remove_object(&self, key: &str) -> Result<(), StoreError> {
         let removed = self.backend.remove(key);
         removed.map_err(|source| StoreError::io("remove", key, &*self.backend, source))
@@ -404,6 +415,11 @@ impl Store {
 /// Key of the reference of a name.
 fn reference_key(name: &str) -> String {
     format!("{REFS}/{name}")
+}
+
+/// The sum of sizes that a server has stated: any.
+fn sum(sizes: &[u64]) -> u64 {
+    sizes.iter().fold(0, |sum, size| sum.saturating_add(*size))
 }
 
 fn parse_json<T: serde::de::DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, StoreError> {

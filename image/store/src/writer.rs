@@ -107,7 +107,7 @@ impl<'s> Session<'s> {
         let backend = &*store.backend;
         // Side by side: each costs a round trip or two where the store is far.
         for some in ids.chunks(LEARN_PACKS) {
-            let read = in_parts(some, LEARN_THREADS, |part| {
+            let read = in_parts(some, backend.requests_max(), |part| {
                 let index = |id: &Id| (*id, PackIndex::read(backend, &id.pack()));
                 Ok(part.iter().map(index).collect())
             })?;
@@ -571,9 +571,8 @@ impl<'a> Cutter<'a> {
 const NO_CHUNK: &str = "a chunk of the image was not stored";
 /// Ratio of the average to the shortest chunk, and of the longest to the average.
 const FACTOR: usize = 4;
-/// Packs whose indexes are read together, and threads that wait for them.
+/// Packs whose indexes are read together.
 const LEARN_PACKS: usize = 32;
-const LEARN_THREADS: usize = 8;
 /// Bytes that are cut, hashed and compressed together.
 const BATCH_BYTES: usize = 8 << 20;
 /// Bytes of one read.

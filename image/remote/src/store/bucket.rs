@@ -477,6 +477,10 @@ impl Backend for BucketBackend {
     fn lock_may_end(&self) -> bool {
         true
     }
+
+    fn requests_max(&self) -> usize {
+        REQUESTS_MAX
+    }
 }
 
 /// The lock, until this is dropped.
@@ -525,6 +529,8 @@ const PAGES_MAX: usize = 2000;
 const TERM: Duration = Duration::from_secs(120);
 /// Steps under the lock take seconds, and the lock of a dead process one term.
 const WAIT_MAX: Duration = Duration::from_secs(300);
+/// Enough to hide round trips; each is answered by a server of its own.
+const REQUESTS_MAX: usize = 8;
 /// Between two looks at a lock that is held, at first and at last.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);

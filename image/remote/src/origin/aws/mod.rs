@@ -160,7 +160,9 @@ impl Bucket {
     ) -> Result<(Option<Credential>, HeaderMap), Fault> {
         let keys = self.keys.current()?;
         // Signed for each attempt: a signature is valid for some minutes only.
-        let request = http::Request::builder().method(method).uri(url.as_str());
+        let request = http::Request::builder()
+            .method(method.clone())
+            .uri(url.as_str());
         let request = request.body(()).map_err(|error| unsigned(&error))?;
         let (mut head, ()) = request.into_parts();
         head.headers = headers;
