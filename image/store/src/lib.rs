@@ -389,9 +389,8 @@ impl Store {
     /// Sizes of objects in bytes; 0 of one that is not there.
     fn sizes(&self, keys: &[String]) -> Result<Vec<u64>, StoreError> {
         in_parts(keys, self.backend.requests_max(), |part| {
-            let size = |key: &String| -> Result<u64, StoreError> {
-                Ok(self.size(key)?.unwrap_or(0))
-            };
+            let size =
+                |key: &String| -> Result<u64, StoreError> { Ok(self.size(key)?.unwrap_or(0)) };
             part.iter().map(size).collect()
         })
     }
