@@ -28,9 +28,9 @@
 //! no such condition. So a sweep marks on the list what it will remove, before it removes it: such
 //! an object is not revived, and a writer stores its chunks under another key. A publication renews
 //! the lease, under the same lock: the lease is there for a whole term after the lock was held.
-//! What is left: a single request that the network or a stopped machine holds up for longer than
-//! the term of the lock (a removal, while a copy brings the same object back), or than the term of
-//! a lease (a new name). `sidecore store check` finds what it would damage.
+//! What is left is a single request that the network or a stopped machine holds up. A removal does
+//! harm after the term of the lock, while a copy brings the same object back. A new name does after
+//! the term of a lease. `sidecore store check` finds both.
 //!
 //! A crash between two steps leaves a longer list, a lease that expires, or an object that no name
 //! needs: the next collection finds each of them.

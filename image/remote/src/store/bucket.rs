@@ -10,9 +10,9 @@
 //! term is over, and sends nothing more once half a term is over. No clock of another machine is
 //! read.
 //!
-//! Must stay true: an object that changes (a name, a lease, the list of what may go) is written
-//! only if its entity tag is the one that was read under the same lock. So a request that was held
-//! up for longer than a term changes none of them. A removal has no condition, which some servers
+//! Must stay true: a name, a lease and the list of what may go are written only if their entity tag
+//! is the one that was read under the same lock. So a request that was held up for longer than a
+//! term changes none of them. A removal has no condition, which some servers
 //! do not know for it: the store marks what it removes first. A server without conditional writes
 //! is refused before anything is written. Listed keys are used only if they are plain names.
 //! Called from: any thread; blocks.
