@@ -23,9 +23,9 @@
 //! after that time finds the name. Expiry uses clocks, but only to give a writer up: one that was
 //! given up publishes nothing.
 //!
-//! Where a lock may end while its holder stands still ([`crate::Backend::lock_may_end`]), writes of
-//! names, leases and the list are refused if they have changed since they were read. A removal has
-//! no such condition. So a sweep marks on the list what it will remove, before it removes it: such
+//! In a bucket, a lock may end while its holder stands still ([`crate::Backend::lock_may_end`]).
+//! Writes of names, leases and the list are refused there if these have changed since they were
+//! read. A removal has no such condition. So a sweep marks on the list what it will remove, before it removes it: such
 //! an object is not revived, and a writer stores its chunks under another key. A publication renews
 //! the lease, under the same lock: the lease is there for a whole term after the lock was held.
 //! What is left is a single request that the network or a stopped machine holds up. A removal does
