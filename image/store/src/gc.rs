@@ -25,12 +25,14 @@
 //!
 //! In a bucket, a lock may end while its holder stands still ([`crate::Backend::lock_may_end`]).
 //! Writes of names, leases and the list are refused there if these have changed since they were
-//! read. A removal has no such condition. So a sweep marks on the list what it will remove, before it removes it: such
-//! an object is not revived, and a writer stores its chunks under another key. A publication renews
-//! the lease, under the same lock: the lease is there for a whole term after the lock was held.
+//! read. A removal has no such condition. So a sweep marks on the list what it will remove, before
+//! it removes it: such an object is not revived, and a writer stores its chunks under another key.
+//! A publication renews the lease, under the same lock: the lease is there for a whole term after
+//! the lock was held.
 //! What is left is a single request that the network or a stopped machine holds up. A removal does
-//! harm after the term of the lock, while a copy brings the same object back. A new name does after
-//! the term of a lease. `sidecore store check` finds both.
+//! harm after the term of the lock, while a copy brings the same object back, or the same name is
+//! given again. A new name does after the term of a lease. `sidecore store check` finds what is
+//! lost so, but for a name.
 //!
 //! A crash between two steps leaves a longer list, a lease that expires, or an object that no name
 //! needs: the next collection finds each of them.

@@ -104,7 +104,8 @@ impl Bucket {
         if response.status().as_u16() != 200 {
             return Err(self.fault(response, until, "a request for an object"));
         }
-        if response.headers().contains_key(CONTENT_ENCODING) {
+        let encoding = response.headers().get(CONTENT_ENCODING);
+        if encoding.is_some_and(|encoding| encoding != "identity") {
             return Err(Fault::Final("the server compresses what it sends".into()));
         }
         let len = length_of(response.headers())?;
@@ -253,7 +254,14 @@ impl Bucket {
             let until = sent + self.silence_max;
             return Err(self.fault(response, until, "a request for a list of objects"));
         }
-        page(&text_of(response, PAGE_BYTES_MAX, self.silence_max)?)
+        let page = page(&text_of(response, PAGE_BYTES_MAX, self.silence_max)?)?;
+        // Half a list would pass for all of it, and what it lacks for what nothing needs.
+        if page.keys.iter().any(|key| !key.starts_with(prefix)) {
+            return Err(Fault::Final(
+                "the server lists other keys than those that were asked for".into(),
+            ));
+        }
+        Ok(page)
     }
 
     fn send(
@@ -263,14 +271,16 @@ impl Bucket {
         headers: &HeaderMap,
         body: Option<&Bytes>,
     ) -> Result<Response, Fault> {
-        let time = self.silence_max + least_pace(body.map_or(0, Bytes::len));
         let mut left = RENEWALS_MAX;
         loop {
             let (keys, signed) = self.place.sign(method, url, headers.clone())?;
             let request = self.client.request(method.clone(), url.clone());
-            let mut request = request.headers(signed).timeout(time);
+            let mut request = request.headers(signed);
             if let Some(body) = body {
-                request = request.body(body.clone());
+                // Of a request without a body the client's own limit is enough: it is for each
+                // read, where this one would be for all of an answer.
+                let time = self.silence_max + least_pace(body.len());
+                request = request.body(body.clone()).timeout(time);
             }
             let response = request.send()?;
             // Temporary keys may have been replaced meanwhile. A store answers 400 if they have

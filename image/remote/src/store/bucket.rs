@@ -69,8 +69,8 @@ struct Tenure {
     tag: String,
     /// Before the request that renewed it, by two clocks.
     renewed: (Instant, SystemTime),
-    /// Entity tags of objects that change, as they were last seen; `None` for one that is not
-    /// there.
+    /// Entity tags of objects that change, as they were seen or written; `None` for one that is
+    /// not there.
     seen: HashMap<String, Option<String>>,
 }
 
@@ -86,13 +86,22 @@ impl BucketBackend {
     /// The objects below `s3://BUCKET/KEY`. Sends nothing yet.
     ///
     /// # Errors
-    /// Another kind of location; settings or credentials that cannot be used.
+    /// Another kind of location; a key with `.` or `..`; settings or credentials that cannot be
+    /// used.
     pub fn new(base: &Location, retry: Retry) -> io::Result<Self> {
         let Location::S3 { bucket, key } = base else {
             return Err(io::Error::other(
                 "a store that is written to is in a bucket",
             ));
         };
+        // A URL has no such parts, and a list takes them as they are: it would be that of another
+        // place.
+        let is_odd = |part: &str| matches!(part, "." | "..") || part.contains(char::is_control);
+        if bucket.split('/').chain(key.split('/')).any(is_odd) {
+            return Err(io::Error::other(
+                "a part of its key is `.` or `..`, or has a control character",
+            ));
+        }
         let bucket = Arc::new(Bucket::new(bucket, &retry)?);
         Ok(Self(Arc::new(Objects {
             base: base.clone(),
@@ -357,8 +366,18 @@ impl Objects {
         )
     }
 
-    /// Keeps the entity tag of an object that changes, as it was seen under the lock.
+    /// Keeps the entity tag of an object that changes, as it was first seen under the lock. Another
+    /// one later is the work of a process that has taken the lock over: it must not be overwritten.
     fn saw(&self, key: &str, tag: Option<String>) {
+        if changes(key)
+            && let Some(tenure) = self.state.lock().held.as_mut()
+        {
+            tenure.seen.entry(key.to_owned()).or_insert(tag);
+        }
+    }
+
+    /// Keeps the entity tag of an object that was written or removed under the lock.
+    fn wrote(&self, key: &str, tag: Option<String>) {
         if changes(key)
             && let Some(tenure) = self.state.lock().held.as_mut()
         {
@@ -366,8 +385,8 @@ impl Objects {
         }
     }
 
-    /// The condition under which an object that changes may be written: as it was seen last. One
-    /// that was not looked for is new.
+    /// The condition under which an object that changes may be written: as it is known under the
+    /// lock. One that was not looked for is new.
     fn as_seen(&self, key: &str) -> Condition {
         let state = self.state.lock();
         let seen = state.held.as_ref().and_then(|it| it.seen.get(key));
@@ -423,7 +442,7 @@ impl Backend for BucketBackend {
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         let bytes = Bytes::copy_from_slice(bytes);
         if !changes(key) {
-            // Its name is the hash of its bytes: whoever writes it writes the same.
+            // Its name is the hash of its bytes: each writer of it writes the same.
             let full = self.0.key(key);
             let put = || self.0.bucket.put(&full, &bytes, &Condition::Any);
             return self.0.ask(put).map(|_| ());
@@ -432,14 +451,14 @@ impl Backend for BucketBackend {
         let Some(tag) = self.0.write(key, &bytes, &condition, true)? else {
             return Err(io::Error::other(CHANGED));
         };
-        self.0.saw(key, Some(tag));
+        self.0.wrote(key, Some(tag));
         Ok(())
     }
 
     fn remove(&self, key: &str) -> io::Result<()> {
         let full = self.0.key(key);
         self.0.ask(|| self.0.bucket.delete(&full))?;
-        self.0.saw(key, None);
+        self.0.wrote(key, None);
         Ok(())
     }
 

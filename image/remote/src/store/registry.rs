@@ -148,6 +148,11 @@ pub(super) fn push(
         source,
     };
     let (repository, tag) = parts(location).map_err(|error| failed("open", "store", error))?;
+    // Before anything is pushed: what has a digest for its name never changes.
+    if tag.starts_with("sha256:") {
+        let text = "a digest names what is there already; name a tag";
+        return Err(failed("write", "store", io::Error::other(text)));
+    }
     let text = (repository.tagged(tag, MANIFEST_TYPE)).map_err(io::Error::from);
     let old = text.and_then(|text| text.map_or_else(|| Ok(Objects::new()), |it| objects_of(&it)));
     let old = old.map_err(|error| failed("read", "store", error))?;

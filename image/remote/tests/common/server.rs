@@ -305,8 +305,10 @@ pub(crate) struct Shelf {
     pub(crate) is_careless: AtomicBool,
     /// True if writes with conditions are not implemented.
     pub(crate) is_simple: AtomicBool,
-    /// Keys that are listed, too, and that nothing has.
+    /// Keys that are listed, too, where they begin as was asked, and that nothing has.
     pub(crate) lies: Mutex<Vec<String>>,
+    /// True if the bucket's object `elsewhere` is listed whatever was asked.
+    pub(crate) is_astray: AtomicBool,
     /// True if each page of a list leads to itself.
     pub(crate) is_circular: AtomicBool,
     lost: Mutex<Option<Random>>,
@@ -428,7 +430,11 @@ impl Shelf {
         let mut keys = self.keys(&prefix);
         keys.iter_mut()
             .for_each(|key| *key = format!("{prefix}{key}"));
-        keys.extend(self.lies.lock().unwrap().iter().cloned());
+        let lies = self.lies.lock().unwrap();
+        keys.extend(lies.iter().filter(|it| it.starts_with(&prefix)).cloned());
+        if self.is_astray.load(Ordering::SeqCst) {
+            keys.push("elsewhere".to_owned());
+        }
         let start: usize = value("continuation-token").map_or(0, |it| it.parse().unwrap());
         let end = keys.len().min(start + 3);
         let (is_more, next) = match self.is_circular.load(Ordering::SeqCst) {

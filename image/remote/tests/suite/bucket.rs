@@ -389,13 +389,16 @@ fn lists_that_lie_lead_nowhere() {
     ];
     let mut lies: Vec<String> = lies.iter().map(|it| below(it)).collect();
     lies.push(below(&format!("refs/{}", "a".repeat(200))));
-    lies.push("/bucket/secret".to_owned());
-    lies.push("refs/elsewhere".to_owned());
     *place.shelf.lies.lock().unwrap() = lies;
     assert_eq!(store.names().unwrap(), ["disk"]);
     let swept = store.collect(Duration::ZERO).unwrap();
     assert_eq!((swept.removed, swept.leases), (0, 0));
     assert!(read(&store, "disk") == b"some bytes");
+    // A list of other keys lacks those that were asked for, and says nothing of what is needed.
+    place.shelf.is_astray.store(true, Ordering::SeqCst);
+    let astray = store.collect(Duration::ZERO).unwrap_err().to_string();
+    assert!(astray.contains("other keys"), "{astray}");
+    place.shelf.is_astray.store(false, Ordering::SeqCst);
     place.shelf.is_circular.store(true, Ordering::SeqCst);
     let endless = store.names().unwrap_err().to_string();
     assert!(endless.contains("in a circle"), "{endless}");
