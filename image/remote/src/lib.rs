@@ -29,16 +29,15 @@ mod link;
 mod location;
 #[doc(hidden)]
 pub mod origin;
-mod retry;
 pub mod store;
 mod tables;
 mod trace;
 
+pub use fault::Retry;
 pub use fetch::Counts;
 pub use location::{Location, is_sha256};
 pub use origin::oci::{Artifact, Descriptor, ImageManifest, Repository};
-pub use retry::Retry;
-pub use trace::{read_trace, trace_parts};
+pub use trace::read_trace;
 
 use disk::Disk;
 use fault::Fault;

@@ -19,10 +19,10 @@ mod plan;
 mod state;
 mod worker;
 
+use crate::Retry;
 use crate::disk::Disk;
 use crate::link::Link;
 use crate::origin::{Identity, Origin};
-use crate::retry::Retry;
 use parking_lot::{Condvar, Mutex};
 use sidecore_block::format::Frame;
 use sidecore_block::image::Stored;
