@@ -283,8 +283,8 @@ impl Store {
     /// First phase: lists objects that no name needs. Returns their number. Blocks.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`]: a name's manifest cannot be read; then nothing is listed, since
-    /// what it needs is not known.
+    /// [`StoreError::Damaged`]: a name's manifest cannot be read; [`StoreError::Changed`]: a name
+    /// that the place lists is not there. Then nothing is listed, since what it needs is not known.
     pub fn condemn(&self) -> Result<u64, StoreError> {
         self.condemn_but(&mut self.likely_needed())
     }
@@ -513,9 +513,9 @@ impl Needed {
     /// one that was read before is not read again.
     fn add_all(&mut self, store: &Store) -> Result<(), StoreError> {
         for name in store.names()? {
-            let Some(id) = store.reference(&name)? else {
-                continue;
-            };
+            let id = store.reference(&name)?;
+            // No name goes while the lock is held: what this one needs is not known, and not none.
+            let id = id.ok_or_else(|| StoreError::Changed(name))?;
             let key = id.manifest();
             if self.keys.contains(&key) {
                 continue;

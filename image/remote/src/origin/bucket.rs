@@ -277,8 +277,8 @@ impl Bucket {
             let request = self.client.request(method.clone(), url.clone());
             let mut request = request.headers(signed);
             if let Some(body) = body {
-                // Of a request without a body the client's own limit is enough: it is for each
-                // read, where this one would be for all of an answer.
+                // For an answer the client's own limit is enough: it is for each read, and this
+                // one for all of them.
                 let time = self.silence_max + least_pace(body.len());
                 request = request.body(body.clone()).timeout(time);
             }

@@ -394,6 +394,12 @@ fn lists_that_lie_lead_nowhere() {
     let swept = store.collect(Duration::ZERO).unwrap();
     assert_eq!((swept.removed, swept.leases), (0, 0));
     assert!(read(&store, "disk") == b"some bytes");
+    // A name that is listed and not there needs something unknown.
+    let listed = vec![below("refs/gone")];
+    *place.shelf.lies.lock().unwrap() = listed;
+    let refused = store.collect(Duration::ZERO).unwrap_err();
+    assert!(matches!(refused, StoreError::Changed(_)), "{refused}");
+    place.shelf.lies.lock().unwrap().clear();
     // A list of other keys lacks those that were asked for, and says nothing of what is needed.
     place.shelf.is_astray.store(true, Ordering::SeqCst);
     let astray = store.collect(Duration::ZERO).unwrap_err().to_string();
@@ -402,6 +408,13 @@ fn lists_that_lie_lead_nowhere() {
     place.shelf.is_circular.store(true, Ordering::SeqCst);
     let endless = store.names().unwrap_err().to_string();
     assert!(endless.contains("in a circle"), "{endless}");
+    // Places whose URL is another one than their list's.
+    for odd in ["a/../b", "./a", "a/..", "a\nb"] {
+        let location = Location::parse(&format!("s3://bucket/{odd}"));
+        let backend = BucketBackend::new(&location.unwrap().unwrap(), eager());
+        let refused = backend.err().unwrap().to_string();
+        assert!(refused.contains("control character"), "{odd:?}: {refused}");
+    }
 }
 
 /// Blobs and manifests of a registry by their paths.
@@ -486,6 +499,10 @@ fn a_registry_keeps_a_store_under_a_tag() {
     let back = folder.path().join("back");
     copy(&store, &back, &[], false, &mut |_| ()).unwrap();
     assert!(read(&open(&back).unwrap(), "disk:1") == images[2]);
+    // What has a digest for its name never changes.
+    let digest = format!("oci://{}/a/b@sha256:{}", server.host(), "0".repeat(64));
+    let refused = copy(&kept, Path::new(&digest), &[], true, &mut |_| ()).unwrap_err();
+    assert!(refused.to_string().contains("name a tag"), "{refused}");
     // Another image under the tag stays.
     let manifest = "/v2/a/b/manifests/v1".to_owned();
     let image = br#"{"schemaVersion":2,"layers":[]}"#.to_vec();
