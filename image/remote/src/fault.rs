@@ -2,9 +2,9 @@
 //! retries: exponential backoff with jitter.
 //!
 //! Must stay true: transient faults are retried, within [`crate::Retry`]. Permanent answers of a
-//! server (no such object, no permission) are not, so that a wrong URL is refused at once. A request
-//! is made [`Retry::attempts`] times at most; pauses are drawn uniformly from half the bound to the
-//! bound, so that clients that failed at the same time do not retry at the same time.
+//! server (no such object, no permission) are not, so that a wrong URL is refused at once. A
+//! request is made [`Retry::attempts`] times at most. Pauses are drawn uniformly from half the
+//! bound to the bound: clients that failed at the same time do not retry at the same time.
 
 use sidecore_random::Random;
 use std::io;
