@@ -140,6 +140,56 @@ struct Info {
     target: Address,
 }
 
+/// Addresses of both sides, as far as they are known.
+struct Ends {
+    source: Option<SocketAddr>,
+    target: Option<SocketAddr>,
+}
+
+impl Ends {
+    /// Those of a name that was resolved, and of the hints; or the interface's error.
+    fn of(named: Option<SocketAddr>, hints: &rdma_addrinfo) -> Result<Self, c_int> {
+        let asked = |address: *mut libc::sockaddr, bytes| match bytes {
+            0 => Ok(None),
+            _ => hinted(address, bytes).map(Some).ok_or(libc::EAI_FAMILY),
+        };
+        if hints.ai_flags & RAI_PASSIVE != 0 {
+            let source = match named {
+                None => asked(hints.ai_src_addr, hints.ai_src_len)?,
+                named => named,
+            };
+            // Of the other side nothing is known yet.
+            let source = Some(source.ok_or(libc::EAI_NONAME)?);
+            let target = None;
+            return Ok(Self { source, target });
+        }
+        let target = match named {
+            None => asked(hints.ai_dst_addr, hints.ai_dst_len)?,
+            named => named,
+        };
+        // As the interface has it: the local address on the way, too.
+        let source = asked(hints.ai_src_addr, hints.ai_src_len)?.or_else(|| {
+            let target = target.filter(|_| hints.ai_flags & RAI_NOROUTE == 0)?;
+            route(None, target).ok()
+        });
+        Ok(Self { source, target })
+    }
+}
+
+/// An address of the hints, if it is there with all bytes of its family.
+fn hinted(address: *const libc::sockaddr, bytes: libc::socklen_t) -> Option<SocketAddr> {
+    let least = size_of::<libc::sockaddr_in>();
+    let bytes = usize::try_from(bytes)
+        .ok()
+        .filter(|&bytes| bytes >= least)?;
+    // SAFETY: NULL, or an address of at least that many bytes, as rdma_getaddrinfo(3) demands.
+    let family = unsafe { address.as_ref() }?.sa_family;
+    if c_int::from(family) == libc::AF_INET6 && bytes < size_of::<libc::sockaddr_in6>() {
+        return None;
+    }
+    read(address.cast())
+}
+
 pub(crate) unsafe extern "C" fn get_info(
     node: *const c_char,
     service: *const c_char,
@@ -150,11 +200,39 @@ pub(crate) unsafe extern "C" fn get_info(
     // demands.
     unsafe {
         let hints = hints.as_ref().copied().unwrap_or_else(zeroed);
-        if out.is_null() || node.is_null() && service.is_null() && hints.ai_src_len == 0 {
+        let is_named = !node.is_null() || !service.is_null();
+        let is_hinted = hints.ai_src_len != 0 || hints.ai_dst_len != 0;
+        if out.is_null() || !is_named && !is_hinted {
             errno(libc::EINVAL);
             return libc::EAI_NONAME;
         }
-        let is_passive = hints.ai_flags & RAI_PASSIVE != 0;
+        // Without a name, the addresses are those of the hints.
+        let ends = if is_named {
+            resolved(node, service, &hints).and_then(|named| Ends::of(Some(named), &hints))
+        } else {
+            Ends::of(None, &hints)
+        };
+        match ends {
+            Ok(ends) => {
+                out.write(describe(&ends, &hints));
+                0
+            }
+            Err(outcome) => outcome,
+        }
+    }
+}
+
+/// The first address of a name, or the system's error.
+///
+/// # Safety
+/// Strings or NULL, and not both NULL.
+unsafe fn resolved(
+    node: *const c_char,
+    service: *const c_char,
+    hints: &rdma_addrinfo,
+) -> Result<SocketAddr, c_int> {
+    // SAFETY: the caller's promise; the list is the system's, and is freed once.
+    unsafe {
         let mut asked: libc::addrinfo = std::mem::zeroed();
         asked.ai_socktype = libc::SOCK_STREAM;
         for (flag, other) in [
@@ -171,34 +249,22 @@ pub(crate) unsafe extern "C" fn get_info(
         let mut found: *mut libc::addrinfo = std::ptr::null_mut();
         let outcome = libc::getaddrinfo(node, service, &raw const asked, &raw mut found);
         if outcome != 0 {
-            return outcome;
+            return Err(outcome);
         }
         let address = read((*found).ai_addr.cast());
         libc::freeaddrinfo(found);
-        let Some(address) = address else {
-            return libc::EAI_FAMILY;
-        };
-        out.write(describe(address, &hints, is_passive));
-        0
+        address.ok_or(libc::EAI_FAMILY)
     }
 }
 
-/// The structure for an address that was found.
-///
-/// # Safety
-/// Hints whose source, if it has a length, is an address.
-unsafe fn describe(
-    address: SocketAddr,
-    hints: &rdma_addrinfo,
-    is_passive: bool,
-) -> *mut rdma_addrinfo {
+/// The structure for addresses that are known; at least one is.
+fn describe(ends: &Ends, hints: &rdma_addrinfo) -> *mut rdma_addrinfo {
     let info = Box::into_raw(Box::new(Info {
         raw: rdma_addrinfo {
             ai_flags: hints.ai_flags & (RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY),
-            ai_family: if address.is_ipv4() {
-                libc::AF_INET
-            } else {
-                libc::AF_INET6
+            ai_family: match ends.target.or(ends.source) {
+                Some(SocketAddr::V6(_)) => libc::AF_INET6,
+                _ => libc::AF_INET,
             },
             ai_qp_type: match hints.ai_qp_type {
                 0 => crate::abi::IBV_QPT_RC,
@@ -213,25 +279,15 @@ unsafe fn describe(
         source: zeroed(),
         target: zeroed(),
     }));
-    // SAFETY: the box that was just made, which does not move any more; the caller's promise.
-    unsafe {
-        let all = &mut *info;
-        if is_passive {
-            all.raw.ai_src_len = write(&mut all.source, address);
-            all.raw.ai_src_addr = (&raw mut all.source).cast();
-        } else {
-            all.raw.ai_dst_len = write(&mut all.target, address);
-            all.raw.ai_dst_addr = (&raw mut all.target).cast();
-            // As the interface has it: the local address on the way, too.
-            let own = match hints.ai_src_len {
-                0 => route(None, address).ok(),
-                _ => read(hints.ai_src_addr.cast()),
-            };
-            if let Some(own) = own.filter(|_| hints.ai_flags & RAI_NOROUTE == 0) {
-                all.raw.ai_src_len = write(&mut all.source, own);
-                all.raw.ai_src_addr = (&raw mut all.source).cast();
-            }
-        }
+    // SAFETY: the box that was just made, which does not move any more.
+    let all = unsafe { &mut *info };
+    if let Some(source) = ends.source {
+        all.raw.ai_src_len = write(&mut all.source, source);
+        all.raw.ai_src_addr = (&raw mut all.source).cast();
+    }
+    if let Some(target) = ends.target {
+        all.raw.ai_dst_len = write(&mut all.target, target);
+        all.raw.ai_dst_addr = (&raw mut all.target).cast();
     }
     info.cast()
 }
@@ -400,6 +456,52 @@ mod tests {
         let none: Address = zeroed();
         assert_eq!(read(&raw const none), None);
         assert_eq!(read(std::ptr::null()), None);
+    }
+
+    #[test]
+    fn addresses_of_hints_serve_where_no_name_is_given() {
+        let own: SocketAddr = "127.0.0.1:5".parse().unwrap();
+        let peer: SocketAddr = "[::1]:7174".parse().unwrap();
+        let (mut source, mut target): (Address, Address) = (zeroed(), zeroed());
+        let (four, six) = (write(&mut source, own), write(&mut target, peer));
+        let ask = |flags, source_bytes, target_bytes| {
+            let hints = rdma_addrinfo {
+                ai_flags: flags,
+                ai_src_len: source_bytes,
+                ai_dst_len: target_bytes,
+                ai_src_addr: (&raw const source).cast_mut().cast(),
+                ai_dst_addr: (&raw const target).cast_mut().cast(),
+                ..zeroed()
+            };
+            let none = std::ptr::null();
+            let mut info = std::ptr::null_mut();
+            // SAFETY: no name, hints with their addresses, a place for a pointer.
+            match unsafe { get_info(none, none, &raw const hints, &raw mut info) } {
+                0 => {
+                    // SAFETY: the answer, whose addresses are NULL or its own; freed once.
+                    let found = unsafe {
+                        let all: rdma_addrinfo = *info;
+                        let ends = (read(all.ai_src_addr.cast()), read(all.ai_dst_addr.cast()));
+                        free_info(info);
+                        ends
+                    };
+                    Ok(found)
+                }
+                error => Err(error),
+            }
+        };
+        assert_eq!(ask(0, four, 0), Ok((Some(own), None)));
+        assert_eq!(ask(RAI_NOROUTE, four, 0), Ok((Some(own), None)));
+        assert_eq!(ask(RAI_PASSIVE, four, six), Ok((Some(own), None)));
+        assert_eq!(ask(RAI_NOROUTE, four, six), Ok((Some(own), Some(peer))));
+        assert_eq!(ask(RAI_NOROUTE, 0, six), Ok((None, Some(peer))));
+        // None at all, one of the wrong side, and one that is cut off.
+        assert_eq!(ask(0, 0, 0), Err(libc::EAI_NONAME));
+        assert_eq!(ask(RAI_PASSIVE, 0, six), Err(libc::EAI_NONAME));
+        for short in 1..four {
+            assert_eq!(ask(0, short, 0), Err(libc::EAI_FAMILY));
+        }
+        assert_eq!(ask(RAI_NOROUTE, 0, four), Err(libc::EAI_FAMILY));
     }
 
     #[test]

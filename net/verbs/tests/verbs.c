@@ -958,6 +958,19 @@ static void addresses(void)
     CHECK(rdma_getaddrinfo(NULL, "7174", &hints, &info) == 0);
     CHECK(info->ai_src_len > 0 && info->ai_dst_len == 0);
     rdma_freeaddrinfo(info);
+    /* Without a name, the addresses are those of the hints. */
+    struct sockaddr_in own = loopback(0), peer = loopback(7174);
+    hints = (struct rdma_addrinfo){.ai_src_addr = (struct sockaddr *)&own, .ai_src_len = sizeof own};
+    CHECK(rdma_getaddrinfo(NULL, NULL, &hints, &info) == 0);
+    CHECK(info->ai_src_len == sizeof own && memcmp(info->ai_src_addr, &own, sizeof own) == 0);
+    CHECK(info->ai_dst_len == 0);
+    rdma_freeaddrinfo(info);
+    hints.ai_dst_addr = (struct sockaddr *)&peer;
+    hints.ai_dst_len = sizeof peer;
+    CHECK(rdma_getaddrinfo(NULL, NULL, &hints, &info) == 0);
+    CHECK(info->ai_dst_len == sizeof peer && memcmp(info->ai_dst_addr, &peer, sizeof peer) == 0);
+    CHECK(info->ai_src_len == sizeof own);
+    rdma_freeaddrinfo(info);
     struct rdma_event_channel *channel = rdma_create_event_channel();
     struct rdma_cm_id *listener, *id;
     struct sockaddr_in6 any = {.sin6_family = AF_INET6}, six = any;
