@@ -57,6 +57,7 @@ pub(crate) const FI_EP_UNSPEC: c_int = 0;
 pub(crate) const FI_EP_MSG: c_int = 1;
 pub(crate) const FI_PROTO_IWARP: u32 = 2;
 pub(crate) const FI_THREAD_SAFE: c_int = 1;
+pub(crate) const FI_THREAD_ENDPOINT: c_int = 5;
 pub(crate) const FI_PROGRESS_AUTO: c_int = 1;
 pub(crate) const FI_PROGRESS_MANUAL: c_int = 2;
 pub(crate) const FI_RM_ENABLED: c_int = 2;

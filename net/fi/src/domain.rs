@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 static DOMAIN_FID: fi_ops = plain_ops(close, None, None);
-static DOMAIN: fi_ops_domain = fi_ops_domain {
+pub(crate) static DOMAIN: fi_ops_domain = fi_ops_domain {
     size: size_of::<fi_ops_domain>(),
     av_open: Some(missing_int),
     cq_open: Some(open_cq),

@@ -4,7 +4,7 @@
 use super::hints::Hints;
 use crate::abi::*;
 use crate::place::{stack_addresses, stack_socket};
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 /// Addresses listed at most.
@@ -13,6 +13,15 @@ const ADDRESSES_MAX: usize = 16;
 /// Addresses of this side, and the one of the other side.
 type Addresses = (Vec<SocketAddr>, Option<SocketAddr>);
 
+/// What the arguments of `fi_getinfo` name.
+struct Named {
+    address: Option<SocketAddr>,
+    /// Port of the service; 0 without one.
+    port: u16,
+    /// Format of a node that is a formatted address.
+    format: u32,
+}
+
 /// Addresses of this side, the best first, and of the other side.
 pub(super) fn addresses(
     node: Option<&str>,
@@ -20,38 +29,44 @@ pub(super) fn addresses(
     flags: u64,
     hints: Option<&Hints<'_>>,
 ) -> Result<Addresses, c_int> {
-    let port = service.map_or(Ok(0), str::parse);
-    let port = port.map_err(|_| -libc::ENODATA)?;
-    let named = node.map(|node| resolved(node, port, flags)).transpose()?;
-    // SAFETY: addresses of the hints, as long as they say.
-    let (source, destination) = unsafe {
-        hints.map_or((None, None), |hints| {
-            (
-                address_of(hints.info.src_addr, hints.info.src_addrlen),
-                address_of(hints.info.dest_addr, hints.info.dest_addrlen),
-            )
-        })
-    };
-    // The node is one of this side or of the other, as the flag says (fi_getinfo(3)).
     let is_source = flags & FI_SOURCE != 0;
-    let (own, destination) = if is_source {
-        (named.or(source), destination)
-    } else {
-        (source, named.or(destination))
+    let is_named = node.is_some() || service.is_some();
+    // The flag says whose the node and the service are: there has to be one of them.
+    if is_source && !is_named {
+        return Err(-libc::EINVAL);
+    }
+    let format = hints.map_or(FI_FORMAT_UNSPEC, Hints::format);
+    let named = named(node, service, flags, format)?;
+    let fits = |ip: IpAddr| has_format(ip, format) && has_format(ip, named.format);
+    // Hints for the side that the arguments name are ignored (fi_getinfo(3)).
+    let own = match hints {
+        _ if is_source => named.address,
+        Some(hints) => hinted(hints.info.src_addr, hints.info.src_addrlen)?,
+        None => None,
     };
+    let destination = match hints {
+        _ if is_named && !is_source => named.address,
+        Some(hints) => hinted(hints.info.dest_addr, hints.info.dest_addrlen)?,
+        None => None,
+    };
+    let given = [own, destination];
+    let is_v4 = |is_v4: bool| given.iter().flatten().all(|one| one.is_ipv4() == is_v4);
+    if !given.iter().flatten().all(|one| fits(one.ip())) || !is_v4(true) && !is_v4(false) {
+        return Err(-libc::ENODATA);
+    }
     if let Some(own) = own.filter(|own| !own.ip().is_unspecified()) {
         return Ok((vec![own], destination));
     }
     let port = match own {
         Some(own) => own.port(),
-        None if is_source => port,
+        None if is_source => named.port,
         // A port of the other side says nothing about ours.
         None => 0,
     };
     let mut all = own_addresses();
+    all.retain(|&ip| fits(ip) && is_v4(ip.is_ipv4()));
     if let Some(destination) = destination {
-        // Keep addresses of the same family, and on the loopback if the destination is.
-        all.retain(|own| own.is_ipv4() == destination.is_ipv4());
+        // One on the loopback if the destination is.
         all.sort_by_key(|own| own.is_loopback() != destination.ip().is_loopback());
         all.truncate(1);
     }
@@ -59,8 +74,122 @@ pub(super) fn addresses(
     Ok((all.take(ADDRESSES_MAX).collect(), destination))
 }
 
-/// The address of a node, an IPv4 one if there are several.
-fn resolved(node: &str, port: u16, flags: u64) -> Result<SocketAddr, c_int> {
+/// True if an address has a format.
+fn has_format(address: IpAddr, format: u32) -> bool {
+    match format {
+        FI_SOCKADDR_IN => address.is_ipv4(),
+        FI_SOCKADDR_IN6 => address.is_ipv6(),
+        _ => true,
+    }
+}
+
+/// An address of the hints; one that cannot be read is an error.
+fn hinted(at: *const c_void, bytes: usize) -> Result<Option<SocketAddr>, c_int> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: an address of the hints, as long as they say.
+    let address = unsafe { address_of(at, bytes) };
+    address.map(Some).ok_or(-libc::ENODATA)
+}
+
+/// The address and the port that a node and a service name.
+fn named(
+    node: Option<&str>,
+    service: Option<&str>,
+    flags: u64,
+    format: u32,
+) -> Result<Named, c_int> {
+    let (said, node, service) = match node.and_then(formatted) {
+        // Such a node has a service of its own (fi_getinfo(3)).
+        Some(_) if service.is_some() => return Err(-libc::EINVAL),
+        Some((said, host, service)) => (said, filled(host), filled(service)),
+        None => (FI_FORMAT_UNSPEC, node, service),
+    };
+    let port = service.map_or(Ok(0), port_of)?;
+    let is_v6 = format == FI_SOCKADDR_IN6 || said == FI_SOCKADDR_IN6;
+    let address = match node {
+        Some(node) => Some(resolved(node, port, flags, is_v6)?),
+        // A service of the other side without a node is one of this host, as for getaddrinfo(3).
+        None if service.is_some() && flags & FI_SOURCE == 0 => {
+            let loopback = match is_v6 {
+                true => IpAddr::from(Ipv6Addr::LOCALHOST),
+                false => IpAddr::from(Ipv4Addr::LOCALHOST),
+            };
+            Some(SocketAddr::new(loopback, port))
+        }
+        None => None,
+    };
+    Ok(Named {
+        address,
+        port,
+        format: said,
+    })
+}
+
+/// A text, unless it is empty.
+fn filled(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// Parts of a node that is a formatted address (`fi_sockaddr_in://192.0.2.7:7471`): its format,
+/// its host and its service, which may be empty.
+fn formatted(node: &str) -> Option<(u32, &str, &str)> {
+    let (format, rest) = node.split_once("://")?;
+    let format = match format {
+        "fi_sockaddr" => FI_SOCKADDR,
+        "fi_sockaddr_in" => FI_SOCKADDR_IN,
+        "fi_sockaddr_in6" => FI_SOCKADDR_IN6,
+        _ => return None,
+    };
+    // Fields and keys that may follow say nothing to this provider.
+    let rest = rest.split(['/', '?']).next()?;
+    let (host, service) = match rest.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => rest.find(':').map_or((rest, ""), |at| rest.split_at(at)),
+    };
+    match service {
+        "" => Some((format, host, "")),
+        service => Some((format, host, service.strip_prefix(':')?)),
+    }
+}
+
+/// The port of a service: its number, or that of its name in the system's table.
+fn port_of(service: &str) -> Result<u16, c_int> {
+    if let Ok(port) = service.parse() {
+        return Ok(port);
+    }
+    // The system takes numbers that are no ports for ports.
+    let is_name = service.starts_with(|first: char| first.is_ascii_alphabetic());
+    let name = CString::new(service).ok().filter(|_| is_name);
+    let name = name.ok_or(-libc::ENODATA)?;
+    // SAFETY: numbers and NULL pointers alone, which zeros are.
+    let mut asked: libc::addrinfo = unsafe { std::mem::zeroed() };
+    asked.ai_socktype = libc::SOCK_STREAM;
+    let mut found = std::ptr::null_mut();
+    // SAFETY: a string, a request, and a place for the list, which is freed below.
+    let outcome = unsafe {
+        libc::getaddrinfo(
+            std::ptr::null(),
+            name.as_ptr(),
+            &raw const asked,
+            &raw mut found,
+        )
+    };
+    if outcome != 0 || found.is_null() {
+        return Err(-libc::ENODATA);
+    }
+    // SAFETY: the list that was found, whose first address is as long as its family says.
+    let address = unsafe {
+        let address = address_of((*found).ai_addr.cast(), usize::MAX);
+        libc::freeaddrinfo(found);
+        address
+    };
+    address.map(|address| address.port()).ok_or(-libc::ENODATA)
+}
+
+/// The address of a node: an IPv4 one if there are several, unless IPv6 is asked for.
+fn resolved(node: &str, port: u16, flags: u64, is_v6: bool) -> Result<SocketAddr, c_int> {
     if flags & FI_NUMERICHOST != 0 {
         let address: IpAddr = node.parse().map_err(|_| -libc::ENODATA)?;
         return Ok(SocketAddr::new(address, port));
@@ -68,7 +197,7 @@ fn resolved(node: &str, port: u16, flags: u64) -> Result<SocketAddr, c_int> {
     let found = (node, port).to_socket_addrs().map_err(|_| -libc::ENODATA)?;
     let mut first = None;
     for address in found {
-        if address.is_ipv4() {
+        if address.is_ipv6() == is_v6 {
             return Ok(address);
         }
         first.get_or_insert(address);

@@ -4,9 +4,11 @@
 //! for nothing (fi_getinfo(3)).
 
 use super::{CAPS, MESSAGE_BYTES_MAX, MR_MODE, PIECES, RMA_CAPS, TX_FLAGS};
+use super::{ENDPOINTS_MAX, PROTOCOL_VERSION, QUEUES_MAX, REGIONS_MAX};
 use crate::abi::*;
-use crate::place::{DEPTH_MAX, INJECT_BYTES, stack_socket};
+use crate::place::{CM_BYTES, DEPTH_MAX, INJECT_BYTES, stack_socket};
 use std::ffi::{CStr, c_char, c_int};
+use std::ptr;
 
 /// The hints of a program, with their parts.
 #[derive(Clone, Copy)]
@@ -55,7 +57,36 @@ impl<'a> Hints<'a> {
             && self.ep.is_none_or(fits_ep)
             && self.tx.is_none_or(fits_tx)
             && self.rx.is_none_or(|rx| fits_rx(rx, self.shares_receives()))
+            && self.has_caps(self.tx.map_or(0, |tx| tx.caps))
+            && self.has_caps(self.rx.map_or(0, |rx| rx.caps))
             && self.domain.is_none_or(|domain| self.fits_domain(domain))
+            && self.is_of_ours()
+    }
+
+    /// True if one direction has no more capabilities than the endpoint (fi_endpoint(3)).
+    fn has_caps(&self, caps: u64) -> bool {
+        self.info.caps == 0 || caps & !caps_of(self.info.caps) == 0
+    }
+
+    /// True if opened objects that restrict the offers are this provider's.
+    fn is_of_ours(&self) -> bool {
+        let fabric = self.fabric.map_or(ptr::null_mut(), |fabric| fabric.fabric);
+        let domain = self.domain.map_or(ptr::null_mut(), |domain| domain.domain);
+        // SAFETY: NULL or opened objects, whose structures every provider begins alike, as
+        // `Hints::of` demands.
+        unsafe {
+            fabric
+                .as_ref()
+                .is_none_or(|fabric| ptr::eq(fabric.ops, &crate::FABRIC))
+                && domain
+                    .as_ref()
+                    .is_none_or(|domain| ptr::eq(domain.ops, &crate::domain::DOMAIN))
+        }
+    }
+
+    /// The format that addresses have to have.
+    pub(super) fn format(&self) -> u32 {
+        self.info.addr_format
     }
 
     /// True if receives come from shared contexts.
@@ -79,6 +110,8 @@ impl<'a> Hints<'a> {
             && domain.cq_data_size <= data_bytes(self.info.mode)
             && domain.mr_key_size <= KEY_BYTES
             && domain.caps & !(FI_LOCAL_COMM | FI_REMOTE_COMM) == 0
+            && (0..=FI_THREAD_ENDPOINT).contains(&domain.threading)
+            && fits_counts(domain)
     }
 
     /// Mode of memory registration, among those in the hints.
@@ -103,14 +136,36 @@ impl<'a> Hints<'a> {
 /// Size of a region's key.
 pub(super) const KEY_BYTES: usize = 8;
 
+/// True if a domain has as many objects as are asked for.
+fn fits_counts(domain: &fi_domain_attr) -> bool {
+    let counts = [
+        (domain.cq_cnt, QUEUES_MAX),
+        (domain.cntr_cnt, QUEUES_MAX),
+        (domain.ep_cnt, ENDPOINTS_MAX),
+        (domain.tx_ctx_cnt, ENDPOINTS_MAX),
+        (domain.rx_ctx_cnt, ENDPOINTS_MAX),
+        (domain.max_ep_tx_ctx, 1),
+        (domain.max_ep_rx_ctx, 1),
+        (domain.max_ep_stx_ctx, 0),
+        (domain.max_ep_srx_ctx, sidecore_rdma::SHARED_QUEUES_MAX),
+        (domain.mr_iov_limit, 1),
+        (domain.mr_cnt, REGIONS_MAX),
+        (domain.max_err_data, CM_BYTES),
+    ];
+    counts.iter().all(|(asked, ours)| asked <= ours)
+}
+
 fn fits_ep(ep: &fi_ep_attr) -> bool {
     matches!(ep.type_, FI_EP_UNSPEC | FI_EP_MSG)
         && (ep.protocol == 0 || ep.protocol == FI_PROTO_IWARP)
+        && ep.protocol_version <= PROTOCOL_VERSION
         && ep.max_msg_size <= MESSAGE_BYTES_MAX
         && ep.tx_ctx_cnt <= 1
         && (ep.rx_ctx_cnt <= 1 || ep.rx_ctx_cnt == FI_SHARED_CONTEXT)
         // A later write may overtake a read (`ORDERS`), of any size.
         && ep.max_order_war_size == 0
+        && ep.max_order_raw_size <= MESSAGE_BYTES_MAX
+        && ep.max_order_waw_size <= MESSAGE_BYTES_MAX
         && ep.auth_key_size == 0
 }
 
@@ -135,6 +190,7 @@ fn fits_rx(rx: &fi_rx_attr, is_shared: bool) -> bool {
     rx.caps & !CAPS == 0
         && rx.op_flags & !FI_COMPLETION == 0
         && rx.msg_order & !ORDERS == 0
+        && rx.comp_order & !FI_ORDER_STRICT == 0
         && rx.size <= receives_max
         && rx.iov_limit <= PIECES
 }

@@ -28,10 +28,11 @@ const CAPS: u64 = FI_MSG
     | FI_WRITE
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE
+    | FI_FENCE
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
 const RMA_CAPS: u64 = FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-const TX_CAPS: u64 = FI_MSG | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
+const TX_CAPS: u64 = FI_MSG | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
 const RX_CAPS: u64 = FI_MSG | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const TX_FLAGS: u64 = FI_COMPLETION
     | FI_INJECT
@@ -45,6 +46,12 @@ const SIZE: usize = 256;
 /// Most pieces of an operation.
 pub(crate) const PIECES: usize = 4;
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// Completion queues and counters of a domain, each; endpoints; and registered regions.
+const QUEUES_MAX: usize = 1 << 12;
+const ENDPOINTS_MAX: usize = 1 << 13;
+const REGIONS_MAX: usize = 1 << 14;
+/// Version of the protocol that `FI_PROTO_IWARP` names.
+const PROTOCOL_VERSION: u32 = 1;
 
 /// A peer's request for a connection, as `fi_info` carries it.
 #[repr(C)]
@@ -172,8 +179,9 @@ fn make(
     hints: Option<&Hints<'_>>,
     mr_mode: c_int,
 ) -> *mut fi_info {
-    // The only mode that is used; others in the hints are what the program could do, too.
-    let mode = hints.map_or(0, |hints| hints.info.mode & FI_RX_CQ_DATA);
+    // The only mode that is used; others in the hints are what the program could do, too. Without
+    // hints, it is what the provider supports.
+    let mode = hints.map_or(FI_RX_CQ_DATA, |hints| hints.info.mode & FI_RX_CQ_DATA);
     let caps = match hints.map(|hints| hints.info.caps) {
         // Callers without memory registration are not offered features that need it.
         None | Some(0) if mr_mode == 0 => CAPS & !RMA_CAPS,
@@ -206,7 +214,7 @@ fn make(
         rx_attr: allocated(rx_attr(caps, mode, hints)),
         ep_attr: allocated(ep_attr(hints)),
         domain_attr: allocated(domain_attr(mode, mr_mode, hints)),
-        fabric_attr: allocated(fabric_attr(source)),
+        fabric_attr: allocated(fabric_attr(source, hints)),
         nic: ptr::null_mut(),
     })
 }
@@ -216,10 +224,18 @@ fn size(asked: Option<usize>) -> usize {
     asked.filter(|&size| size > 0).unwrap_or(SIZE)
 }
 
+/// The capabilities of one direction: those of the endpoint, or what is asked for of them.
+fn narrowed(caps: u64, asked: Option<u64>) -> u64 {
+    match asked {
+        None | Some(0) => caps,
+        Some(asked) => caps & caps_of(asked),
+    }
+}
+
 fn tx_attr(caps: u64, hints: Option<&Hints<'_>>) -> fi_tx_attr {
     let tx = hints.and_then(|hints| hints.tx);
     fi_tx_attr {
-        caps: caps & TX_CAPS,
+        caps: narrowed(caps, tx.map(|tx| tx.caps)) & TX_CAPS,
         mode: 0,
         op_flags: tx.map_or(0, |tx| tx.op_flags & TX_FLAGS),
         msg_order: ORDERS,
@@ -235,7 +251,7 @@ fn tx_attr(caps: u64, hints: Option<&Hints<'_>>) -> fi_tx_attr {
 fn rx_attr(caps: u64, mode: u64, hints: Option<&Hints<'_>>) -> fi_rx_attr {
     let rx = hints.and_then(|hints| hints.rx);
     fi_rx_attr {
-        caps: caps & RX_CAPS,
+        caps: narrowed(caps, rx.map(|rx| rx.caps)) & RX_CAPS,
         mode,
         op_flags: rx.map_or(0, |rx| rx.op_flags),
         msg_order: ORDERS,
@@ -251,7 +267,7 @@ fn ep_attr(hints: Option<&Hints<'_>>) -> fi_ep_attr {
     fi_ep_attr {
         type_: FI_EP_MSG,
         protocol: FI_PROTO_IWARP,
-        protocol_version: 1,
+        protocol_version: PROTOCOL_VERSION,
         max_msg_size: MESSAGE_BYTES_MAX,
         msg_prefix_size: 0,
         max_order_raw_size: MESSAGE_BYTES_MAX,
@@ -269,12 +285,12 @@ fn ep_attr(hints: Option<&Hints<'_>>) -> fi_ep_attr {
 }
 
 fn domain_attr(mode: u64, mr_mode: c_int, hints: Option<&Hints<'_>>) -> fi_domain_attr {
-    let threading = hints.and_then(|hints| hints.domain);
+    let asked = hints.and_then(|hints| hints.domain);
     fi_domain_attr {
-        domain: ptr::null_mut(),
+        domain: asked.map_or(ptr::null_mut(), |domain| domain.domain),
         name: allocated_text(domain_name()),
         // Every weaker promise of a program is kept by the strongest one of ours.
-        threading: match threading.map_or(0, |domain| domain.threading) {
+        threading: match asked.map_or(0, |domain| domain.threading) {
             0 => FI_THREAD_SAFE,
             asked => asked,
         },
@@ -285,31 +301,32 @@ fn domain_attr(mode: u64, mr_mode: c_int, hints: Option<&Hints<'_>>) -> fi_domai
         mr_mode,
         mr_key_size: KEY_BYTES,
         cq_data_size: data_bytes(mode),
-        cq_cnt: 1 << 12,
-        ep_cnt: 1 << 13,
-        tx_ctx_cnt: 1 << 13,
-        rx_ctx_cnt: 1 << 13,
+        cq_cnt: QUEUES_MAX,
+        ep_cnt: ENDPOINTS_MAX,
+        tx_ctx_cnt: ENDPOINTS_MAX,
+        rx_ctx_cnt: ENDPOINTS_MAX,
         max_ep_tx_ctx: 1,
         max_ep_rx_ctx: 1,
         max_ep_stx_ctx: 0,
         max_ep_srx_ctx: sidecore_rdma::SHARED_QUEUES_MAX,
-        cntr_cnt: 1 << 12,
+        cntr_cnt: QUEUES_MAX,
         mr_iov_limit: 1,
         caps: FI_LOCAL_COMM | FI_REMOTE_COMM,
         mode: 0,
         auth_key: ptr::null_mut(),
         auth_key_size: 0,
         max_err_data: CM_BYTES,
-        mr_cnt: 1 << 14,
+        mr_cnt: REGIONS_MAX,
         tclass: 0,
     }
 }
 
-fn fabric_attr(source: Option<SocketAddr>) -> fi_fabric_attr {
+fn fabric_attr(source: Option<SocketAddr>, hints: Option<&Hints<'_>>) -> fi_fabric_attr {
     let network = source.map_or_else(String::new, |source| network(source.ip()));
     let network = CString::new(network).unwrap_or_default();
+    let asked = hints.and_then(|hints| hints.fabric);
     fi_fabric_attr {
-        fabric: ptr::null_mut(),
+        fabric: asked.map_or(ptr::null_mut(), |fabric| fabric.fabric),
         name: allocated_text(&network),
         // libfabric fills it in, and those of providers layered above.
         prov_name: ptr::null_mut(),

@@ -104,7 +104,7 @@ fn names_are_resolved_unless_that_is_forbidden() {
 
 #[test]
 fn a_node_or_service_that_is_no_text_or_no_port_is_no_offer() {
-    for service in [c"http", c"65536", c"-1", c""] {
+    for service in [c"no-such-service", c"65536", c"-1", c"", c"\xff"] {
         let refused = Hints::all().offers_to(API, Some(c"127.0.0.1"), Some(service), 0);
         assert_eq!(refused.err(), Some(-libc::ENODATA), "{service:?}");
     }
@@ -136,6 +136,86 @@ fn addresses_of_the_hints_serve_where_no_node_is_given() {
     (hints.info.src_addr, hints.info.src_addrlen) = (any.as_mut_ptr().cast(), any.len());
     let own = hints.offers(None, 0).expect("offers");
     assert_eq!(source(&own).map(|address| address.port()), Some(4791));
+}
+
+#[test]
+fn hints_of_a_side_that_the_arguments_name_are_ignored() {
+    let mut raw = raw_address("192.0.2.7:4791".parse().expect("an address"));
+    let mut hints = Hints::all();
+    (hints.info.src_addr, hints.info.src_addrlen) = (raw.as_mut_ptr().cast(), raw.len());
+    let (node, service) = (Some(c"127.0.0.1"), Some(c"7174"));
+    let own = hints.offers_to(API, node, service, FI_SOURCE);
+    assert_eq!(source(&own.expect("an offer")), parsed("127.0.0.1:7174"));
+    // Also where the arguments have a service alone.
+    let any = hints.offers_to(API, None, service, FI_SOURCE);
+    let any = source(&any.expect("offers")).expect("an address");
+    assert_eq!(any.port(), 7174);
+    assert_ne!(any.ip(), parsed("192.0.2.7:0").expect("an address").ip());
+    // The flag without a node and a service is an error of the program.
+    assert_eq!(hints.offers(None, FI_SOURCE).err(), Some(-libc::EINVAL));
+    let mut hints = Hints::all();
+    (hints.info.dest_addr, hints.info.dest_addrlen) = (raw.as_mut_ptr().cast(), raw.len());
+    let other = hints.offers_to(API, None, service, 0).expect("an offer");
+    assert_eq!(destination(&other), parsed("127.0.0.1:7174"));
+    let own = hints.offers_to(API, node, service, FI_SOURCE);
+    let own = own.expect("an offer");
+    assert_eq!(
+        (source(&own), destination(&own)),
+        (parsed("127.0.0.1:7174"), parsed("192.0.2.7:4791"))
+    );
+}
+
+#[test]
+fn an_address_of_the_hints_that_does_not_fit_is_no_offer() {
+    let mut four = raw_address("127.0.0.1:5".parse().expect("an address"));
+    let mut six = raw_address("[::1]:5".parse().expect("an address"));
+    let mut hints = Hints::all();
+    (hints.info.src_addr, hints.info.src_addrlen) = (four.as_mut_ptr().cast(), four.len());
+    assert!(hints.offers(None, 0).is_ok());
+    // Cut off, of another format, and of another kind than the other side's.
+    hints.info.src_addrlen -= 1;
+    assert_eq!(hints.offers(None, 0).err(), Some(-libc::ENODATA));
+    hints.info.src_addrlen += 1;
+    hints.info.addr_format = FI_SOCKADDR_IN6;
+    assert_eq!(hints.offers(None, 0).err(), Some(-libc::ENODATA));
+    hints.info.addr_format = FI_SOCKADDR;
+    (hints.info.dest_addr, hints.info.dest_addrlen) = (six.as_mut_ptr().cast(), six.len());
+    assert_eq!(hints.offers(None, 0).err(), Some(-libc::ENODATA));
+}
+
+#[test]
+fn a_format_chooses_among_addresses() {
+    let mut hints = Hints::all();
+    hints.info.addr_format = FI_SOCKADDR_IN;
+    let offers = hints.offers(None, 0).expect("offers");
+    let mut at = offers.0;
+    // SAFETY: the links of the list are valid, or NULL at its end.
+    while let Some(info) = unsafe { at.as_ref() } {
+        assert_eq!(info.addr_format, FI_SOCKADDR_IN);
+        at = info.next;
+    }
+}
+
+#[test]
+fn a_node_may_be_a_formatted_address() {
+    for (node, expected) in [
+        (c"fi_sockaddr_in://127.0.0.1:7471", Some("127.0.0.1:7471")),
+        (c"fi_sockaddr://127.0.0.1", Some("127.0.0.1:0")),
+        (
+            c"fi_sockaddr://127.0.0.1:7471/0?qos=3",
+            Some("127.0.0.1:7471"),
+        ),
+        (c"fi_sockaddr_in://:7471", Some("127.0.0.1:7471")),
+        (c"fi_sockaddr_in6://127.0.0.1:7471", None),
+        (c"fi_sockaddr_in6://[::1]7471", None),
+        (c"fi_sockaddr_in://127.0.0.1:65536", None),
+    ] {
+        let offers = Hints::all().offers(Some(node), FI_NUMERICHOST);
+        let found = offers.ok().and_then(|offers| destination(&offers));
+        assert_eq!(found, expected.and_then(parsed), "{node:?}");
+    }
+    let both = Hints::all().offers_to(API, Some(c"fi_sockaddr://127.0.0.1"), Some(c"1"), 0);
+    assert_eq!(both.err(), Some(-libc::EINVAL));
 }
 
 #[test]

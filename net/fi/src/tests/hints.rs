@@ -19,6 +19,28 @@ fn what_the_provider_has_not_is_not_offered() {
         ("multicast", |hints| hints.info.caps |= 1 << 5),
         ("an unknown bit", |hints| hints.info.caps |= 1 << 40),
         ("another address format", |hints| hints.info.addr_format = 4),
+        ("IPv6 for an address of IPv4", |hints| {
+            hints.info.addr_format = FI_SOCKADDR_IN6
+        }),
+        ("a later protocol", |hints| hints.ep.protocol_version = 2),
+        ("longer ordered writes", |hints| {
+            hints.ep.max_order_waw_size = (1 << 30) + 1
+        }),
+        ("capabilities of sends that the endpoint has not", |hints| {
+            hints.info.caps = FI_MSG;
+            hints.tx.caps = FI_RMA;
+        }),
+        ("an order of received data", |hints| {
+            hints.rx.comp_order = 1 << 16
+        }),
+        ("an unknown threading", |hints| hints.domain.threading = 6),
+        ("many endpoints", |hints| {
+            hints.domain.ep_cnt = (1 << 13) + 1
+        }),
+        ("shared transmit contexts", |hints| {
+            hints.domain.max_ep_stx_ctx = 1
+        }),
+        ("regions of pieces", |hints| hints.domain.mr_iov_limit = 2),
         ("a datagram endpoint", |hints| hints.ep.type_ = 2),
         ("a reliable datagram endpoint", |hints| hints.ep.type_ = 3),
         ("another protocol", |hints| hints.ep.protocol = 3),
@@ -87,9 +109,6 @@ fn what_the_provider_has_is_offered() {
     let accepted: &[Change] = &[
         ("everything", |_| {}),
         ("IPv4", |hints| hints.info.addr_format = FI_SOCKADDR_IN),
-        ("IPv6 as a format", |hints| {
-            hints.info.addr_format = FI_SOCKADDR_IN6
-        }),
         ("any address", |hints| hints.info.addr_format = FI_SOCKADDR),
         ("an unspecified endpoint", |hints| {
             hints.ep.type_ = FI_EP_UNSPEC
@@ -109,6 +128,11 @@ fn what_the_provider_has_is_offered() {
         }),
         ("the deepest queues", |hints| {
             (hints.tx.size, hints.rx.size) = (DEPTH_MAX, DEPTH_MAX)
+        }),
+        ("fences", |hints| hints.info.caps |= FI_FENCE),
+        ("as many objects as there are", |hints| {
+            (hints.domain.cq_cnt, hints.domain.cntr_cnt) = (1 << 12, 1 << 12);
+            (hints.domain.ep_cnt, hints.domain.mr_cnt) = (1 << 13, 1 << 14);
         }),
         ("proofs of delivery", |hints| {
             hints.tx.op_flags = FI_DELIVERY_COMPLETE | FI_FENCE
@@ -192,6 +216,10 @@ fn sizes_flags_and_threading_that_are_asked_for_come_back() {
     assert_eq!(offers.tx().op_flags, FI_DELIVERY_COMPLETE);
     assert_eq!(offers.rx().op_flags, FI_COMPLETION);
     assert_eq!(offers.domain().threading, 3);
+    let sends = offered(|hints| hints.tx.caps = FI_MSG | FI_SEND).expect("an offer");
+    assert_eq!(sends.tx().caps, FI_MSG | FI_SEND);
+    let fenced = offered(|hints| hints.info.caps |= FI_FENCE).expect("an offer");
+    assert_ne!(fenced.tx().caps & FI_FENCE, 0);
     let shared = offered(|hints| hints.ep.rx_ctx_cnt = FI_SHARED_CONTEXT);
     assert_eq!(shared.expect("an offer").ep().rx_ctx_cnt, FI_SHARED_CONTEXT);
 }
@@ -288,7 +316,27 @@ fn no_hints_are_an_offer_of_everything() {
         (1..=16).contains(&offers.count()),
         "an offer for each address"
     );
+    // The modes are those that the provider supports (fi_getinfo(3)).
+    assert_eq!(offers.first().mode, FI_RX_CQ_DATA);
+    assert_eq!(offers.domain().cq_data_size, 8);
     let bare: fi_info = zeroed();
     let offers = getinfo(API, None, None, 0, &bare).expect("hints without any part");
     assert_ne!(offers.first().caps, 0);
+}
+
+#[test]
+fn objects_that_restrict_the_offers_are_the_provider_s_own() {
+    let world = World::open();
+    let mut hints = Hints::all();
+    (hints.fabric.fabric, hints.domain.domain) = (world.fabric, world.domain);
+    let offers = hints.offers(Some(c"127.0.0.1"), FI_SOURCE);
+    let offers = offers.expect("an offer of its own objects");
+    assert_eq!(offers.domain().domain, world.domain);
+    // One of another provider has other operations.
+    // SAFETY: an opened fabric, whose structure is plain.
+    let mut other = unsafe { world.fabric.read() };
+    other.ops = ptr::null();
+    hints.fabric.fabric = &raw mut other;
+    let refused = hints.offers(Some(c"127.0.0.1"), FI_SOURCE);
+    assert_eq!(refused.err(), Some(-libc::ENODATA));
 }
