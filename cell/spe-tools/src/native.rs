@@ -457,7 +457,7 @@ impl Call {
                 std::fs::read(&input.name).map_err(Error::file("read", &input.name))?
             };
             if !is_spus(&bytes) {
-                return Err(refuse(&format!("{name}: {MIXED}")));
+                return Err(refuse(&self.mixed(&name)));
             }
             let read = |name: &str, bytes: &[u8], is_optional: bool| match Object::read(bytes) {
                 Ok(object) => Ok(Part {
@@ -480,6 +480,21 @@ impl Call {
         let output = self.output.clone().unwrap_or_else(|| "a.out".into());
         write_program(&output, &image).map_err(Error::file("write", &output))?;
         Ok(())
+    }
+
+    /// One line: a part of this machine's code, one of the SPU's own, and the ways to a program.
+    fn mixed(&self, other: &str) -> String {
+        let own = self.inputs.iter().find(|input| is_native(input));
+        let own = own.map_or_else(String::new, |input| {
+            input.name.to_string_lossy().into_owned()
+        });
+        format!(
+            "{other} and {own}: C and SPU assembly do not go into one program: compiled code is \
+             this machine's and keeps the low byte of a word first, assembly keeps the SPU's \
+             order. Either compile the C of {other} by a compiler for the SPU itself (GCC's up to \
+             version 9) and name its object here, or write {own} in C with spu_intrinsics.h, or \
+             make two programs: one host runs both kinds"
+        )
     }
 
     /// The contents of a library; nothing for one of the SDK's, which is not the program's own.
@@ -528,9 +543,6 @@ fn write_program(path: &Path, image: &[u8]) -> std::io::Result<()> {
     options.open(path)?.write_all(image)
 }
 
-const MIXED: &str = "C and SPU assembly do not go into one program: compiled code is this \
-    machine's and keeps the low byte of a word first, assembly keeps the SPU's order; write the \
-    routine in C with spu_intrinsics.h, or all of the program in assembly";
 const NOT_JOINED: &str = "objects of SPU assembly are linked to programs, not to one object (-r); \
     make an archive of them with spu-ar";
 

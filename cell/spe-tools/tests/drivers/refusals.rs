@@ -25,6 +25,12 @@ fn refusals_say_why() {
     for part in ["part.s", "part.o"] {
         let call = format!("-o mixed empty.c {part}");
         refused("spu-gcc", &call, "C and SPU assembly do not go into one");
+        refused("spu-gcc", &call, &format!("empty.c and {part}: C and"));
+        refused(
+            "spu-gcc",
+            &call,
+            "compile the C of empty.c by a compiler for the SPU",
+        );
         refused(
             "spu-gcc",
             &format!("-r -o joined {part}"),
