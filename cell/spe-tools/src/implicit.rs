@@ -5,8 +5,8 @@
 //! argument. With no such conversion permitted, it names the place and the types of each.
 //!
 //! Must stay true: a conversion between elements of two sizes is a cast afterwards, or the source
-//! is refused with its line. Conversions between elements of one size, and those of the kit's own
-//! headers, stay as they are.
+//! is refused with its line. So is one of another pointer to a pointer to vectors. Conversions
+//! between elements of one size, and those of the kit's own headers, stay as they are.
 
 use crate::Error;
 use crate::lanes::operand;
@@ -23,7 +23,9 @@ pub(crate) const STRICT: &[&str] = &[
     "-fmessage-length=0",
     "-fmax-errors=0",
     "-Wno-fatal-errors",
-    "-w",
+    "-Wno-error",
+    // In C a pointer to anything becomes one to vectors without a word.
+    "-Wc++-compat",
 ];
 
 /// The source with a cast for each conversion; nothing where there are none. `check` gives what the
@@ -87,25 +89,44 @@ struct Conversion {
     to: Option<&'static str>,
     /// Elements of the vectors.
     counts: (usize, usize),
+    /// True where a pointer to the vector is wanted.
+    pointer: bool,
 }
 
-/// The conversions between elements of two sizes in the compiler's lines.
+/// The conversions between elements of two sizes, and to pointers to vectors, in the compiler's
+/// lines.
 fn conversions(said: &str) -> Vec<Conversion> {
     let mut all: Vec<Conversion> = Vec::new();
     // The error's place, and its types, which a note may tell.
     let (mut error, mut found) = (None, None);
+    let (mut is_warning, mut is_read) = (false, false);
     for line in said.lines() {
         let Some(line_read) = Diagnostic::read(line) else {
             continue;
         };
-        if !line_read.note {
+        let message = line_read.message;
+        let note = line_read.kind == Kind::Note;
+        if !note {
             (error, found) = (line_read.place, None);
-        } else if error.is_none() && line_read.message.starts_with("in expansion of macro") {
+            is_warning = line_read.kind == Kind::Warning;
+            // Most warnings are about other things; one within a macro has no place for a cast.
+            is_read =
+                !is_warning || (error.is_some() && POINTERS.iter().any(|w| message.contains(w)));
+        }
+        if !is_read {
+            continue;
+        }
+        if note && error.is_none() && message.starts_with("in expansion of macro") {
             // The error is one of a macro's text: its place is the macro's name.
             error = line_read.place;
         }
-        found = found.or_else(|| types(line_read.message, line_read.note));
-        if let (Some((line, column)), Some((to, counts))) = (error, found)
+        found = found.or_else(|| {
+            if is_warning {
+                return pointed(message);
+            }
+            types(message, note).map(|(to, counts)| (to, counts, false))
+        });
+        if let (Some((line, column)), Some((to, counts, pointer))) = (error, found)
             && !all
                 .iter()
                 .any(|known| (known.line, known.column) == (line, column))
@@ -115,29 +136,80 @@ fn conversions(said: &str) -> Vec<Conversion> {
                 column,
                 to,
                 counts,
+                pointer,
             });
         }
     }
     all
 }
 
+/// Parts of warnings about pointers that are converted.
+const POINTERS: &[&str] = &[
+    "incompatible pointer type",
+    "incompatible return type",
+    "request for implicit conversion from 'void *'",
+    "invalid conversion from 'void*'",
+];
+
+/// The vector and its elements where a message names a wanted pointer to vectors.
+fn pointed(message: &str) -> Option<(Option<&'static str>, (usize, usize), bool)> {
+    let argument = message
+        .strip_prefix("expected ")
+        .and_then(|rest| rest.split_once(" but argument is of type "));
+    let assigned = message.split_once(" from incompatible pointer type");
+    let returned = message.split_once(" with incompatible return type ");
+    let unknown = [
+        "request for implicit conversion from 'void *' to ",
+        "invalid conversion from 'void*' to ",
+    ];
+    let wanted = argument
+        .or(assigned)
+        .map(|(wanted, _)| wanted)
+        .or(returned.map(|(_, wanted)| wanted))
+        .or_else(|| unknown.iter().find_map(|start| message.strip_prefix(start)))?;
+    let (_, rest) = wanted.split_once("__vector(")?;
+    let (count, rest) = rest.split_once(") ")?;
+    let count = count.parse::<usize>().ok()?;
+    let element = rest
+        .split('\'')
+        .next()?
+        .trim_end()
+        .strip_suffix('*')?
+        .trim_end();
+    let named = ELEMENTS
+        .iter()
+        .find(|(name, elements, _)| *name == element && *elements == count)?;
+    Some((Some(named.2), (count, count), true))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Error,
+    Warning,
+    /// More about the line before it.
+    Note,
+}
+
 /// One of the compiler's lines.
 struct Diagnostic<'a> {
     /// Line and column in the source; nothing for places in headers.
     place: Option<(usize, usize)>,
-    /// True for more about the error before it.
-    note: bool,
+    kind: Kind,
     message: &'a str,
 }
 
 impl<'a> Diagnostic<'a> {
     fn read(line: &'a str) -> Option<Self> {
-        let marks = [(": error: ", false), (": note: ", true)];
-        let found = marks.iter().find_map(|(mark, note)| {
+        let marks = [
+            (": error: ", Kind::Error),
+            (": warning: ", Kind::Warning),
+            (": note: ", Kind::Note),
+        ];
+        let found = marks.iter().find_map(|(mark, kind)| {
             let (place, message) = line.split_once(mark)?;
-            Some((place, *note, message))
+            Some((place, *kind, message))
         });
-        let (place, note, message) = found?;
+        let (place, kind, message) = found?;
         let mut parts = place.rsplitn(3, ':');
         let column = parts.next()?.parse().ok()?;
         let line = parts.next()?.parse().ok()?;
@@ -145,7 +217,7 @@ impl<'a> Diagnostic<'a> {
         let source = parts.next()?.ends_with(".i");
         Some(Self {
             place: source.then_some((line, column)),
-            note,
+            kind,
             message,
         })
     }
@@ -153,15 +225,16 @@ impl<'a> Diagnostic<'a> {
 
 /// The wanted vector and both numbers of elements, where a message names vectors that differ.
 fn types(message: &str, note: bool) -> Option<(Option<&'static str>, (usize, usize))> {
-    let mut found = message.match_indices("__vector(").map(|(at, start)| {
-        let rest = &message[at + start.len()..];
-        let (count, rest) = rest.split_once(") ").unwrap_or_default();
-        let element = rest
-            .split(['\'', '*', '&', ')', ',', '}'])
-            .next()
-            .unwrap_or_default();
-        (count.parse::<usize>().unwrap_or(0), element.trim())
-    });
+    let mut found = message
+        .match_indices("__vector(")
+        .filter_map(|(at, start)| {
+            let rest = &message[at + start.len()..];
+            let (count, rest) = rest.split_once(") ").unwrap_or_default();
+            let element = rest.split(['\'', '&', ')', ',', '}']).next()?;
+            // A pointer's cast is another one.
+            let whole = !element.contains('*');
+            whole.then(|| (count.parse::<usize>().unwrap_or(0), element.trim()))
+        });
     let first = found.next()?;
     let wanted_last = message.starts_with("cannot convert")
         || message.starts_with("incompatible types when returning");
@@ -208,7 +281,10 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
             .unwrap_or(source.len());
         let offset = start + conversion.column.saturating_sub(1);
         let piece = text.place_of(offset);
-        if !text.is_users(piece) {
+        let whole = extent(&text, piece);
+        // A macro of the system's, such as `va_arg`, stands in the user's source.
+        let before = whole.and_then(|(begin, _)| begin.checked_sub(1));
+        if !text.is_users(piece) && !before.is_some_and(|before| text.is_users(before)) {
             continue;
         }
         let refused = || {
@@ -220,9 +296,19 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
             ))
         };
         let name = conversion.to.ok_or_else(refused)?;
-        let (begin, end) = extent(&text, piece).ok_or_else(refused)?;
+        let (begin, end) = match whole {
+            Some(whole) => whole,
+            // The compiler has said what it thinks of the pointers.
+            None if conversion.pointer => continue,
+            None => return Err(refused()),
+        };
+        let star = usize::from(conversion.pointer);
         let cast = text.at(begin) == b"(" && text.at(begin + 1) == name.as_bytes();
-        if cast && text.at(begin + 2) == b")" {
+        let starred = star == 0 || text.at(begin + 2) == b"*";
+        if cast && starred && text.at(begin + 2 + star) == b")" {
+            if conversion.pointer {
+                continue;
+            }
             // A cast did not help: the conversion is one within a macro.
             return Err(refused());
         }
@@ -232,11 +318,13 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
         done = end;
         let alone = operand::end(&text, &types, begin) == Some(end);
         let (open, shut) = if alone { ("", "") } else { ("(", ")") };
-        edits.replace(
-            text.start(begin),
-            text.start(begin),
-            format!("({name}){open}"),
-        );
+        // On the user's own line, as the passes behind this one look only there.
+        let at = match before {
+            Some(before) if !text.is_users(begin) => text.end(before),
+            _ => text.start(begin),
+        };
+        let star = if conversion.pointer { " *" } else { "" };
+        edits.replace(at, at, format!("({name}{star}){open}"));
         edits.replace(text.end(end - 1), text.end(end - 1), shut);
     }
     Ok((!edits.is_empty()).then(|| edits.apply(source)))
@@ -245,10 +333,13 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
 /// The whole expression that is assigned, returned or passed on, by a piece of it.
 fn extent(text: &Text<'_>, piece: usize) -> Option<(usize, usize)> {
     let mut begin = piece;
-    // An assignment that is assigned once more is named by its mark.
-    if text.at(begin) == b"=" {
-        begin = begin.checked_sub(1)?;
-    }
+    begin = match text.at(begin) {
+        // An assignment that is assigned once more is named by its mark.
+        b"=" => begin.checked_sub(1)?,
+        // In C++ an element or a call is named by its bracket.
+        b")" | b"]" | b"}" => text.partner(begin)?,
+        _ => begin,
+    };
     while let Some(before) = begin.checked_sub(1) {
         begin = match text.at(before) {
             b")" | b"]" | b"}" => text.partner(before)?,
@@ -337,6 +428,85 @@ mod tests {
              a.i:1:1: note: expected {WORDS} but argument is of type {SHORTS}\n"
         );
         assert_eq!(rewritten("f(1, in);", &said), "f(1, (__spe_vec_uint4)in);");
+    }
+
+    #[test]
+    fn an_element_is_cast_whole_where_its_bracket_is_named() {
+        let said = format!("a.i:1:11: error: cannot convert {SHORTS} to {WORDS} in assignment\n");
+        let found = rewritten("p->v = b[1];", &said);
+        assert_eq!(found, "p->v = (__spe_vec_uint4)b[1];");
+    }
+
+    #[test]
+    fn a_macro_of_the_system_s_is_cast_in_the_user_s_line() {
+        let source = "v = \n# 1 \"a.c\" 3 4\nva(l, s)\n# 1 \"a.c\"\n;";
+        let said = format!(
+            "a.i:3:1: error: incompatible types when assigning to type {WORDS} from type {SHORTS}\n"
+        );
+        let wanted = source.replace("v = ", "v =(__spe_vec_uint4) ");
+        assert_eq!(rewritten(source, &said), wanted);
+        // All of a system's header stays.
+        let source = format!("# 1 \"b.h\" 3 4\n{}", source.replace("# 1 \"a.c\"\n;", ";"));
+        let said = said.replace("i:3", "i:4");
+        let none = cast_once(source.as_bytes(), &conversions(&said)).expect("not refused");
+        assert_eq!(none, None);
+    }
+
+    #[test]
+    fn pointers_to_vectors_are_cast_and_other_warnings_left() {
+        let to = "'ui *' {aka '__vector(4) unsigned int *'}";
+        let from = "'us *' {aka '__vector(8) short unsigned int *'}";
+        for (source, column, message) in [
+            (
+                "p = malloc(1);",
+                5,
+                format!(
+                    "request for implicit conversion from 'void *' to {to} not permitted in C++"
+                ),
+            ),
+            (
+                "p = q;",
+                5,
+                format!("assignment to {to} from incompatible pointer type {from} [-Wone]"),
+            ),
+            (
+                "p = q;",
+                5,
+                format!(
+                    "invalid conversion from 'void*' to {} [-fpermissive]",
+                    to.replace(" *", "*")
+                ),
+            ),
+            (
+                "return q;",
+                8,
+                format!("returning {from} from a function with incompatible return type {to}"),
+            ),
+        ] {
+            let said = format!("a.i:1:{column}: warning: {message}\n");
+            let wanted = format!(
+                "{}(__spe_vec_uint4 *){}",
+                &source[..column - 1],
+                &source[column - 1..]
+            );
+            assert_eq!(rewritten(source, &said), wanted);
+            // Once it is there, it is not written again.
+            let again = cast_once(wanted.as_bytes(), &conversions(&said)).expect("not refused");
+            assert_eq!(again, None);
+        }
+        let said = format!(
+            "a.i:1:3: warning: passing argument 1 of 'f' from incompatible pointer type\n\
+             a.i:1:1: note: expected {to} but argument is of type 'int *'\n"
+        );
+        assert_eq!(rewritten("f(q);", &said), "f((__spe_vec_uint4 *)q);");
+        // Pointers to pointers, and vectors in a warning about something else.
+        let said = format!(
+            "a.i:1:1: warning: request for implicit conversion from 'void *' to {}\n\
+             a.i:1:1: warning: unused {WORDS}\na.i:1:1: note: expected {WORDS} but argument is of \
+             type {SHORTS}\n",
+            to.replace("*'}", "**'}")
+        );
+        assert_eq!(conversions(&said), []);
     }
 
     #[test]

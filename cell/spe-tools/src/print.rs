@@ -3,9 +3,10 @@
 //! Why: an SPU passes an argument in a register of its own, whatever its type, so a vector for `%x`
 //! is its first word there. Here vectors and numbers travel by different registers. So each
 //! argument that no `%v` prints is put through a macro of the kit's. The macro gives a vector's
-//! first word, and anything else as it is.
+//! first word, its first doubleword for `%llx` and the like, and anything else as it is. A vector
+//! behind a format that is no literal is an error, since the format may print all of it.
 //!
-//! Must stay true: arguments of `%v`, and calls whose format is no literal, stay as they are.
+//! Must stay true: arguments of `%v` stay as they are.
 
 use crate::text::Edits;
 use crate::tokens::{Kind, Token, next_seen, tokens};
@@ -29,7 +30,11 @@ pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
         let Some((_, format)) = PRINTERS.iter().find(|(name, _)| *name == word) else {
             continue;
         };
-        let open = next_seen(&tokens, place + 1);
+        let mut open = next_seen(&tokens, place + 1);
+        if before == b"(" && text(open) == b")" {
+            // `(printf)(…)`, against a macro of that name.
+            open = next_seen(&tokens, open + 1);
+        }
         // A member by that name prints as it likes; so does a name that is not called.
         if text(open) != b"(" || before == b"." || before == b">" {
             continue;
@@ -39,16 +44,24 @@ pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
         let Some((first, rest)) = all.get(*format..).and_then(<[_]>::split_first) else {
             continue;
         };
-        let Some(format) = literal(source, &tokens[first.0..first.1]) else {
+        let format = literal(source, &tokens[first.0..first.1]).map(|format| printed(&format));
+        let bytes = |part: &(usize, usize)| (tokens[part.0].start, tokens[part.1 - 1].end);
+        // A declaration.
+        if rest.last().is_some_and(|last| {
+            let (start, end) = bytes(last);
+            source[start..end].ends_with(b"...")
+        }) {
             continue;
-        };
-        let vectors = vectors(&format);
-        for (number, (start, end)) in rest.iter().enumerate() {
-            if vectors.contains(&number) {
-                continue;
-            }
-            let (start, end) = (tokens[*start].start, tokens[*end - 1].end);
-            edits.replace(start, start, "__sidecore_print(");
+        }
+        for (number, part) in rest.iter().enumerate() {
+            let name = match format.as_ref().map(|all| all.get(number)) {
+                Some(Some(Printed::Whole)) => continue,
+                Some(Some(Printed::Doubleword)) => "__sidecore_print_long(",
+                Some(_) => "__sidecore_print(",
+                None => "__sidecore_print_unknown(",
+            };
+            let (start, end) = bytes(part);
+            edits.replace(start, start, name);
             edits.replace(end, end, ")");
         }
     }
@@ -95,26 +108,40 @@ fn literal(source: &[u8], format: &[Token]) -> Option<Vec<u8>> {
     Some(all)
 }
 
-/// The numbers of the arguments that a format prints as whole vectors.
-fn vectors(format: &[u8]) -> Vec<usize> {
+/// The part of an argument that a conversion prints, where it is a vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Printed {
+    Word,
+    Doubleword,
+    Whole,
+}
+
+/// The parts that a format prints of each argument.
+fn printed(format: &[u8]) -> Vec<Printed> {
     let mut all = Vec::new();
-    let mut argument = 0;
     let mut bytes = format.iter();
     while bytes.any(|byte| *byte == b'%') {
+        let mut longs = 0;
         for byte in bytes.by_ref() {
             match byte {
                 b'%' => break,
                 // A width or precision is an argument of its own, before the one that is printed.
-                b'*' => argument += 1,
+                b'*' => all.push(Printed::Word),
                 b'-' | b'+' | b' ' | b'#' | b'0'..=b'9' | b'.' => {}
-                b',' | b';' | b':' | b'_' | b'h' | b'l' | b'L' | b'j' | b'z' | b't' | b'q' => {}
+                b',' | b';' | b':' | b'_' | b'h' | b'z' | b't' => {}
+                // Longs have 4 bytes.
+                b'l' => longs += 1,
+                b'L' | b'j' | b'q' => longs += 2,
                 b'v' => {
-                    all.push(argument);
-                    argument += 1;
+                    all.push(Printed::Whole);
+                    break;
+                }
+                b'd' | b'i' | b'o' | b'u' | b'x' | b'X' if longs > 1 => {
+                    all.push(Printed::Doubleword);
                     break;
                 }
                 _ => {
-                    argument += 1;
+                    all.push(Printed::Word);
                     break;
                 }
             }
@@ -157,6 +184,15 @@ mod tests {
                 "printf(\"%vd %d%% %*\" \".3vf %f\", a, __sidecore_print(b), \
                  __sidecore_print(2), c, __sidecore_print(d));",
             ),
+            (
+                "printf(\"%llx %lx %s\", a, b, c); (printf)(\"%-8Ld\", d);",
+                "printf(\"%llx %lx %s\", __sidecore_print_long(a), __sidecore_print(b), \
+                 __sidecore_print(c)); (printf)(\"%-8Ld\", __sidecore_print_long(d));",
+            ),
+            (
+                "sprintf(to, format, a, 1);",
+                "sprintf(to, format, __sidecore_print_unknown(a), __sidecore_print_unknown(1));",
+            ),
         ] {
             assert_eq!(rewritten(source).as_deref(), Some(wanted));
         }
@@ -166,7 +202,8 @@ mod tests {
     fn other_calls_stay_as_they_are() {
         for source in [
             "printf(\"%8.3,vf\", a);",
-            "printf(format, a);",
+            "printf(format);",
+            "void printf(char *format, ...) {}",
             "int printf(const char *, ...);",
             "a.printf(\"%d\", a); a->printf(\"%d\", a);",
             "printf(\"100%\");",

@@ -166,6 +166,45 @@ pub(crate) mod operand {
         }
     }
 
+    /// The first piece of `a.b[i]->name`, by the place of the name.
+    pub(super) fn first(text: &Text<'_>, name: usize) -> usize {
+        let mut first = name;
+        loop {
+            let dot = match first.checked_sub(1) {
+                Some(before) if text.at(before) == b"." => before,
+                Some(before)
+                    if before > 0 && text.at(before) == b">" && text.at(before - 1) == b"-" =>
+                {
+                    before - 1
+                }
+                _ => return first,
+            };
+            let Some(mut start) = dot.checked_sub(1) else {
+                return first;
+            };
+            // A member in a list of values has nothing before its dot.
+            if !text.is_word(start) && !matches!(text.at(start), b"]" | b")") {
+                return first;
+            }
+            while let (b"]" | b")", Some(open)) = (text.at(start), text.partner(start)) {
+                start = open;
+                let Some(before) = open.checked_sub(1) else {
+                    break;
+                };
+                let named = text.is_word(before)
+                    && !matches!(
+                        text.at(before),
+                        b"return" | b"case" | b"else" | b"do" | b"sizeof"
+                    );
+                if !named && !matches!(text.at(before), b"]" | b")") {
+                    break;
+                }
+                start = before;
+            }
+            first = start;
+        }
+    }
+
     /// True where an expression may begin.
     pub(crate) fn begins(text: &Text<'_>, place: usize) -> bool {
         match text.kind(place) {

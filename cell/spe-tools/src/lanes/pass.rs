@@ -131,15 +131,20 @@ impl<'a> Pass<'a> {
         if text.is_constant(open) {
             let to = types.vector(text.at(type_at))?;
             let base = types.base(text.at(type_at))?;
-            let mut literal = constant::cast(text, types, &base, to, close + 1, end)?;
-            // As a whole element it needs no type, and must not have one: see `literal`.
-            let (from, to) = self.element(open, end).unwrap_or_else(|| {
-                literal.insert_str(0, &format!("({name})"));
-                (open, end)
-            });
-            self.edits
-                .replace(text.start(from), text.end(to - 1), literal);
-            return Some(to);
+            if let Some(mut literal) = constant::cast(text, types, &base, to, close + 1, end) {
+                // As a whole element it needs no type, and must not have one: see `literal`.
+                let (from, to) = self.element(open, end).unwrap_or_else(|| {
+                    literal.insert_str(0, &format!("({name})"));
+                    (open, end)
+                });
+                self.edits
+                    .replace(text.start(from), text.end(to - 1), literal);
+                return Some(to);
+            }
+            // C++ also computes initializers when the program starts.
+            if !text.is_plus() {
+                return None;
+            }
         }
         if self.lanes == Lanes::Off {
             return None;
@@ -381,13 +386,14 @@ impl<'a> Pass<'a> {
     /// `*p` and `p[i]` of a pointer to vectors that keeps its last bits.
     fn through(&mut self, place: usize) {
         let text = self.text;
-        let before = place
+        // A pointer in a structure begins with the structure.
+        let first = operand::first(text, place);
+        let before = first
             .checked_sub(1)
             .map_or(&b""[..], |before| text.at(before));
         let (start, end) = match (before, text.at(place + 1)) {
-            (b"." | b">", _) => return,
-            (b"*", _) if dereferences(text, place - 1) => {
-                let Some(end) = operand::end(text, self.types, place) else {
+            (b"*", _) if dereferences(text, first - 1) => {
+                let Some(end) = operand::end(text, self.types, first) else {
                     return;
                 };
                 (("__lane_at("), end)
@@ -398,7 +404,7 @@ impl<'a> Pass<'a> {
             },
             _ => return,
         };
-        let at = text.start(place);
+        let at = text.start(first);
         self.edits.replace(at, at, start);
         let behind = text.end(end - 1);
         let shut = if start.starts_with('(') { "))" } else { ")" };
