@@ -32,13 +32,23 @@ pub(crate) const STRICT: &[&str] = &[
 /// compiler says of a text by the options [`STRICT`], and may run a compiler for each round.
 ///
 /// # Errors
-/// A conversion that no cast can say, with its file and line; whatever `check` fails with.
+/// A conversion that no cast can say, and a function of several sizes of elements whose vectors no
+/// prototype names, with their file and line; whatever `check` fails with.
 pub(crate) fn casts(
     source: &[u8],
     mut check: impl FnMut(&[u8]) -> Result<String, Error>,
 ) -> Result<Option<Vec<u8>>, Error> {
-    if !has_vectors(&Text::new(source)) {
+    let text = Text::new(source);
+    if !has_vectors(&text) {
         return Ok(None);
+    }
+    if let Some(name) = Types::read(&text).old_definition(&text) {
+        let (file, line) = text.position(name);
+        let name = String::from_utf8_lossy(text.at(name));
+        return Err(Error::Refused(format!(
+            "{file}:{line}: error: lanes: `{name}` takes vectors, of which its callers know no \
+             types; write the parameters' types into its parentheses"
+        )));
     }
     let mut changed = None;
     for _ in 0..ROUNDS_MAX {

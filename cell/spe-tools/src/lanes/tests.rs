@@ -254,3 +254,57 @@ fn unions_of_vectors_of_several_sizes_hold_the_register() {
         assert_eq!(result.warnings.len(), 1, "{source}");
     }
 }
+
+fn old_definition(source: &str) -> Option<usize> {
+    let text = crate::text::Text::new(source.as_bytes());
+    types::Types::read(&text).old_definition(&text)
+}
+
+#[test]
+fn a_function_without_a_prototype_is_found_by_its_vectors() {
+    let two = "__spe_vec_ushort8 in;\n";
+    for (source, found) in [
+        ("int f(v, n) __spe_vec_uint4 v; int n; { return n; }", true),
+        ("int f(n) int n; { __spe_vec_uint4 v; }", false),
+        (
+            "int f(__spe_vec_uint4 v) { return 0; } int n; struct s { int a; };",
+            false,
+        ),
+        (
+            "int f(v); __spe_vec_uint4 g(void) { if (v) return; __spe_vec_uint4 w; {} }",
+            false,
+        ),
+    ] {
+        let source = format!("{two}{source}");
+        let name = old_definition(&source);
+        assert_eq!(name.is_some(), found, "{source}");
+    }
+    // Where all elements have one size, nothing is to be converted.
+    let source = "int f(v) __spe_vec_uint4 v; { return 0; }";
+    assert_eq!(old_definition(&source), None);
+}
+
+#[test]
+fn pointers_in_structures_find_the_quadword() {
+    let source = "int a(int x) { return x & 15; } struct s { __spe_vec_uchar16 *p; }; \
+                  v = *s.p; w = q->a[1].p[i]; x = (*t).p[2]; y = a > p[1]; z = { .p = r };";
+    let found = exact(source);
+    assert!(
+        found.ends_with(
+            "v = *__lane_at(s.p); w = (*__lane_at(&q->a[1].p[i])); \
+             x = (*__lane_at(&(*t).p[2])); y = a > (*__lane_at(&p[1])); z = { .p = r };"
+        ),
+        "{found}"
+    );
+}
+
+#[test]
+fn initializers_that_cplusplus_computes_are_cast() {
+    let global = "__spe_vec_uint4 g = (__spe_vec_uint4)in;";
+    assert_eq!(exact(global), global);
+    let plus = exact(&format!("template <class T> T f(); {global}"));
+    assert!(
+        plus.ends_with("g = __lane_cast(__spe_vec_uint4, in);"),
+        "{plus}"
+    );
+}

@@ -159,6 +159,42 @@ impl Types {
         self.variables.get(name).copied().flatten()
     }
 
+    /// The name of a function with vectors whose parameters are declared behind its parentheses, in
+    /// C source with several sizes of elements: a call of it converts nothing.
+    pub(crate) fn old_definition(&self, text: &Text<'_>) -> Option<usize> {
+        if self.widths.len() < 2 || text.is_plus() {
+            return None;
+        }
+        let mut place = 0;
+        while place < text.len() {
+            if text.is_users(place) && self.is_old_definition(text, place) {
+                return Some(place);
+            }
+            // Only the file's scope is looked at.
+            place = match text.at(place) {
+                b"{" => text.partner(place).unwrap_or(place) + 1,
+                _ => place + 1,
+            };
+        }
+        None
+    }
+
+    /// True for the name in `name(a, b) T a; T b; {` where one of the types is a vector.
+    fn is_old_definition(&self, text: &Text<'_>, name: usize) -> bool {
+        let open = name + 1;
+        let Some(close) = text.partner(open).filter(|_| text.at(open) == b"(") else {
+            return false;
+        };
+        let names = (open + 1..close).all(|place| text.is_word(place) || text.at(place) == b",");
+        if !text.is_word(name) || !names || !text.is_word(close + 1) {
+            return false;
+        }
+        let body = (close + 1..text.len())
+            .find(|place| matches!(text.at(*place), b"{" | b"}" | b"(" | b"="))
+            .filter(|body| text.at(*body) == b"{" && text.at(body - 1) == b";");
+        body.is_some_and(|body| (close + 1..body).any(|word| self.vector(text.at(word)).is_some()))
+    }
+
     fn read_typedef(&mut self, text: &Text<'_>, place: usize) {
         let mut end = place + 1;
         let mut name = None;
