@@ -247,9 +247,15 @@ fn types(message: &str, note: bool) -> Option<(Option<&'static str>, (usize, usi
         });
     let first = found.next()?;
     let wanted_last = message.starts_with("cannot convert")
+        || message.starts_with("could not convert")
         || message.starts_with("incompatible types when returning");
-    let wanted_first =
-        message.starts_with("incompatible types when") || message.starts_with("expected");
+    let wanted_first = [
+        "incompatible types when",
+        "expected",
+        "invalid initialization of reference",
+    ]
+    .iter()
+    .any(|start| message.starts_with(start));
     let (from, to) = match found.find(|next| next.0 != first.0) {
         Some(next) if wanted_last => (first, next),
         Some(next) if wanted_first => (next, first),
@@ -295,6 +301,10 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
         // A macro of the system's, such as `va_arg`, stands in the user's source.
         let before = whole.and_then(|(begin, _)| begin.checked_sub(1));
         if !text.is_users(piece) && !before.is_some_and(|before| text.is_users(before)) {
+            continue;
+        }
+        // The pass behind this one writes it.
+        if text.at(piece) == b"static_cast" && types.shape(&text, piece + 2, piece + 3).is_some() {
             continue;
         }
         let refused = || {

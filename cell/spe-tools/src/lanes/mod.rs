@@ -79,7 +79,7 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
         || !types.shared.is_empty()
         || casts_results(&text, &types);
     let unaligned =
-        several || pass::looks_at_addresses(&text) || pass::casts_pointers(&text, &types);
+        several || types::looks_at_addresses(&text) || types::casts_pointers(&text, &types);
     let lanes = if lanes == Lanes::Auto && !unaligned {
         Lanes::Off
     } else {
@@ -203,6 +203,17 @@ pub(crate) mod operand {
             }
             first = start;
         }
+    }
+
+    /// True for a `*` that is no product's: those have an operand before it.
+    pub(super) fn dereferences(text: &Text<'_>, star: usize) -> bool {
+        let before = star
+            .checked_sub(1)
+            .map_or(&b""[..], |before| text.at(before));
+        matches!(
+            before,
+            b"(" | b"," | b"=" | b";" | b"{" | b"}" | b"return" | b"+" | b"-" | b"&" | b"|"
+        )
     }
 
     /// True where an expression may begin.

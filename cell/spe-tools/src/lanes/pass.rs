@@ -2,7 +2,7 @@
 
 mod unions;
 
-use super::types::Types;
+use super::types::{Types, looks_at_addresses, pointers};
 use super::unions::Accesses;
 use super::{Lanes, constant, operand};
 use crate::text::{Edits, Text};
@@ -15,6 +15,8 @@ pub(super) struct Pass<'a> {
     lanes: Lanes,
     /// True where the source reads the last bits of addresses, so that pointers must keep them.
     addresses: bool,
+    /// True for C++.
+    plus: bool,
     /// Names of its pointers to vectors, where that is so.
     pointers: BTreeSet<Vec<u8>>,
     unions: Accesses,
@@ -35,6 +37,7 @@ impl<'a> Pass<'a> {
             types,
             lanes,
             addresses,
+            plus: text.is_plus(),
             pointers: if addresses {
                 pointers(text, types)
             } else {
@@ -83,6 +86,7 @@ impl<'a> Pass<'a> {
             _ if self.lanes == Lanes::Off => {}
             b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
             b"union" => self.united(place),
+            word if self.plus && self.types.vector(word).is_some() => self.functional_cast(place),
             word if self.pointers.contains(word) => self.through(place),
             b"." => self.member(place, place + 1),
             // `->` is two pieces of this text.
@@ -142,7 +146,7 @@ impl<'a> Pass<'a> {
                 return Some(to);
             }
             // C++ also computes initializers when the program starts.
-            if !text.is_plus() {
+            if !self.plus {
                 return None;
             }
         }
@@ -260,20 +264,76 @@ impl<'a> Pass<'a> {
         text.at(open - 2) == b"]" || text.at(start) == b"*"
     }
 
-    /// `reinterpret_cast<T>(operand)`.
+    /// `reinterpret_cast<T>(operand)`; of a constant reference to a vector the value is meant.
     fn cast_of_cplusplus(&mut self, place: usize) {
         let text = self.text;
-        let vector = self.types.vector(text.at(place + 2)).is_some();
-        if text.at(place + 1) == b"<" && vector && text.at(place + 3) == b">" {
-            let name = String::from_utf8_lossy(text.at(place + 2)).into_owned();
-            if let Some(close) = text.partner(place + 4) {
-                let (start, end) = (text.start(place), text.end(place + 3));
-                self.edits
-                    .replace(start, end, format!("__lane_cast({name}, "));
-                let behind = text.end(close);
-                self.edits.replace(behind, behind, ")");
-            }
+        let constant = usize::from(text.at(place + 2) == b"const");
+        let name = place + 2 + constant;
+        let reference = usize::from(text.at(name + 1) == b"&");
+        let shut = name + 1 + reference;
+        let Some(to) = self.types.vector(text.at(name)) else {
+            return;
+        };
+        let close = text.partner(shut + 1);
+        let (Some(close), b"<", b">") = (close, text.at(place + 1), text.at(shut)) else {
+            return;
+        };
+        let from = self.types.variable(text.at(shut + 2));
+        let alone = from.is_some_and(|from| from.vector) && close == shut + 3;
+        if reference == 0 || (constant == 1 && alone) {
+            self.call_cast(place, shut, name, close);
+        } else if from.is_some_and(|from| from.width != to.width) {
+            self.warn(place, "a reference to another vector keeps memory's order");
         }
+    }
+
+    /// `T(operand)` of C++, where no declaration can stand.
+    fn functional_cast(&mut self, place: usize) {
+        let text = self.text;
+        let before = place
+            .checked_sub(1)
+            .map_or(&b";"[..], |before| text.at(before));
+        let expected = matches!(
+            before,
+            b"=" | b"("
+                | b","
+                | b"return"
+                | b"+"
+                | b"-"
+                | b"*"
+                | b"/"
+                | b"&"
+                | b"|"
+                | b"^"
+                | b"?"
+                | b":"
+                | b"["
+                | b"{"
+        );
+        let open = place + 1;
+        let Some(close) = text.partner(open).filter(|_| text.at(open) == b"(") else {
+            return;
+        };
+        let declares = self.types.is_type(text, open + 1, close)
+            || (before == b"{" && text.at(close + 1) == b";")
+            || (matches!(text.at(open + 1), b"*" | b"&")
+                && matches!(text.at(close + 1), b"(" | b"["));
+        let scoped = place > 1 && before == b":" && text.at(place - 2) == b":";
+        if expected && !declares && !scoped && operand::begins(text, open + 1) {
+            self.call_cast(place, place, place, close);
+        }
+    }
+
+    /// Puts the macro of a cast in the place of the pieces from `from` to `to`, in front of the
+    /// parentheses that `close` ends.
+    fn call_cast(&mut self, from: usize, to: usize, name: usize, close: usize) {
+        let text = self.text;
+        let name = String::from_utf8_lossy(text.at(name)).into_owned();
+        let (start, end) = (text.start(from), text.end(to));
+        self.edits
+            .replace(start, end, format!("__lane_cast({name}, "));
+        let behind = text.end(close);
+        self.edits.replace(behind, behind, ")");
     }
 
     /// `(S *) operand`, for the bytes of a vector.
@@ -368,7 +428,7 @@ impl<'a> Pass<'a> {
         let text = self.text;
         let loaded = open > 1
             && match text.at(open - 1) {
-                b"*" => dereferences(text, open - 1),
+                b"*" => operand::dereferences(text, open - 1),
                 b"(" => text.partner(open - 1) == Some(end) && text.at(end + 1) == b"[",
                 _ => false,
             };
@@ -392,7 +452,9 @@ impl<'a> Pass<'a> {
             .checked_sub(1)
             .map_or(&b""[..], |before| text.at(before));
         let (start, end) = match (before, text.at(place + 1)) {
-            (b"*", _) if dereferences(text, first - 1) => {
+            // A member in a list of values.
+            (b".", _) => return,
+            (b"*", _) if operand::dereferences(text, first - 1) => {
                 let Some(end) = operand::end(text, self.types, first) else {
                     return;
                 };
@@ -527,66 +589,6 @@ impl<'a> Pass<'a> {
             self.warnings.push(line);
         }
     }
-}
-
-/// True where the user's source reads the last four bits of addresses, or turns quadwords by them.
-pub(super) fn looks_at_addresses(text: &Text<'_>) -> bool {
-    const BITS: &[&[u8]] = &[b"15", b"0xf", b"0xF", b"0x0f", b"0x0F", b"0xfu", b"15u"];
-    const TURNS: &[&[u8]] = &[b"spu_rlqwbyte", b"spu_slqwbyte", b"si_rotqby", b"vec_lvsl"];
-    (0..text.len())
-        .filter(|place| text.is_users(*place))
-        .any(|place| {
-            let word = text.at(place);
-            let before = place
-                .checked_sub(1)
-                .map_or(&b""[..], |before| text.at(before));
-            (before == b"&" && BITS.contains(&word))
-                || (before == b"%" && word == b"16")
-                || TURNS.contains(&word)
-        })
-}
-
-/// True for a `*` that is no product's: those have an operand before it.
-fn dereferences(text: &Text<'_>, star: usize) -> bool {
-    let before = star
-        .checked_sub(1)
-        .map_or(&b""[..], |before| text.at(before));
-    matches!(
-        before,
-        b"(" | b"," | b"=" | b";" | b"{" | b"}" | b"return" | b"+" | b"-" | b"&" | b"|"
-    )
-}
-
-/// Names that the user's source declares as pointers to vectors, if only in one place: elsewhere
-/// the macro finds another type.
-fn pointers(text: &Text<'_>, types: &Types) -> BTreeSet<Vec<u8>> {
-    let mut found = BTreeSet::new();
-    for place in (0..text.len()).filter(|place| text.is_users(*place)) {
-        if types.vector(text.at(place)).is_none() {
-            continue;
-        }
-        let mut star = place + 1;
-        while matches!(text.at(star), b"const" | b"volatile") {
-            star += 1;
-        }
-        let mut name = star + 1;
-        while matches!(text.at(name), b"const" | b"restrict" | b"__restrict__") {
-            name += 1;
-        }
-        let declared = text.is_word(name) && !matches!(text.at(name + 1), b"[" | b"(");
-        if text.at(star) == b"*" && declared {
-            found.insert(text.at(name).to_vec());
-        }
-    }
-    found
-}
-
-/// True where the user's source makes pointers to vectors of others.
-pub(super) fn casts_pointers(text: &Text<'_>, types: &Types) -> bool {
-    (1..text.len()).any(|place| {
-        let pointer = text.at(place) == b"*" && matches!(text.at(place + 1), b")" | b">");
-        pointer && text.is_users(place) && types.vector(text.at(place - 1)).is_some()
-    })
 }
 
 /// Pieces of a call's first argument at most.

@@ -308,3 +308,38 @@ fn initializers_that_cplusplus_computes_are_cast() {
         "{plus}"
     );
 }
+
+#[test]
+fn casts_of_cplusplus_are_no_declarations() {
+    let plus = |source: &str| {
+        exact(&format!(
+            "template <class T> __spe_vec_ushort8 y;\n{source}"
+        ))
+    };
+    for (source, wanted) in [
+        (
+            "x = __spe_vec_uint4(y) + z;",
+            "x = __lane_cast(__spe_vec_uint4, (y)) + z;",
+        ),
+        (
+            "h(1, __spe_vec_uint4(*y));",
+            "h(1, __lane_cast(__spe_vec_uint4, (*y)));",
+        ),
+        (
+            "x = reinterpret_cast<const __spe_vec_uint4 &>(y);",
+            "x = __lane_cast(__spe_vec_uint4, (y));",
+        ),
+    ] {
+        let found = plus(&format!("void g() {{ {source} }}"));
+        assert!(found.ends_with(&format!("{{ {wanted} }}")), "{found}");
+    }
+    for source in [
+        "__spe_vec_uint4 (*p)(int);",
+        "void g(__spe_vec_uint4 (*p)(int), __spe_vec_uint4 (&r)[2]);",
+        "std::function<__spe_vec_uint4(int)> h;",
+        "struct s { operator __spe_vec_uint4() const; };",
+        "x = reinterpret_cast<__spe_vec_uint4 &>(y);",
+    ] {
+        assert!(plus(source).ends_with(source), "{source}");
+    }
+}

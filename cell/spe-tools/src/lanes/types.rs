@@ -368,6 +368,55 @@ fn covers(text: &Text<'_>, name: usize, width: usize, whole: usize) -> bool {
     one && count > 0 && (count * width).is_multiple_of(whole)
 }
 
+/// True where the user's source reads the last four bits of addresses, or turns quadwords by them.
+pub(super) fn looks_at_addresses(text: &Text<'_>) -> bool {
+    const BITS: &[&[u8]] = &[b"15", b"0xf", b"0xF", b"0x0f", b"0x0F", b"0xfu", b"15u"];
+    const TURNS: &[&[u8]] = &[b"spu_rlqwbyte", b"spu_slqwbyte", b"si_rotqby", b"vec_lvsl"];
+    (0..text.len())
+        .filter(|place| text.is_users(*place))
+        .any(|place| {
+            let word = text.at(place);
+            let before = place
+                .checked_sub(1)
+                .map_or(&b""[..], |before| text.at(before));
+            (before == b"&" && BITS.contains(&word))
+                || (before == b"%" && word == b"16")
+                || TURNS.contains(&word)
+        })
+}
+
+/// Names that the user's source declares as pointers to vectors, if only in one place: elsewhere
+/// the macro finds another type.
+pub(super) fn pointers(text: &Text<'_>, types: &Types) -> BTreeSet<Vec<u8>> {
+    let mut found = BTreeSet::new();
+    for place in (0..text.len()).filter(|place| text.is_users(*place)) {
+        if types.vector(text.at(place)).is_none() {
+            continue;
+        }
+        let mut star = place + 1;
+        while matches!(text.at(star), b"const" | b"volatile") {
+            star += 1;
+        }
+        let mut name = star + 1;
+        while matches!(text.at(name), b"const" | b"restrict" | b"__restrict__") {
+            name += 1;
+        }
+        let declared = text.is_word(name) && !matches!(text.at(name + 1), b"[" | b"(");
+        if text.at(star) == b"*" && declared {
+            found.insert(text.at(name).to_vec());
+        }
+    }
+    found
+}
+
+/// True where the user's source makes pointers to vectors of others.
+pub(super) fn casts_pointers(text: &Text<'_>, types: &Types) -> bool {
+    (1..text.len()).any(|place| {
+        let pointer = text.at(place) == b"*" && matches!(text.at(place + 1), b")" | b">");
+        pointer && text.is_users(place) && types.vector(text.at(place - 1)).is_some()
+    })
+}
+
 /// Intrinsics that look at a quadword by bytes.
 const BY_BYTES: &[&[u8]] = &[
     b"si_shufb",
