@@ -455,6 +455,9 @@ impl<'a> Pass<'a> {
             // A member in a list of values.
             (b".", _) => return,
             (b"*", _) if operand::dereferences(text, first - 1) => {
+                if self.types.is_declarator(text, first - 1) {
+                    return;
+                }
                 let Some(end) = operand::end(text, self.types, first) else {
                     return;
                 };

@@ -287,12 +287,14 @@ fn a_function_without_a_prototype_is_found_by_its_vectors() {
 #[test]
 fn pointers_in_structures_find_the_quadword() {
     let source = "int a(int x) { return x & 15; } struct s { __spe_vec_uchar16 *p; }; \
-                  v = *s.p; w = q->a[1].p[i]; x = (*t).p[2]; y = a > p[1]; z = { .p = r };";
+                  v = *s.p; w = q->a[1].p[i]; x = (*t).p[2]; y = a > p[1]; z = { .p = r }; \
+                  __spe_vec_uint4 b = { 1 }, *p; g(1, *p); a = 1, *p = b;";
     let found = exact(source);
     assert!(
         found.ends_with(
             "v = *__lane_at(s.p); w = (*__lane_at(&q->a[1].p[i])); \
-             x = (*__lane_at(&(*t).p[2])); y = a > (*__lane_at(&p[1])); z = { .p = r };"
+             x = (*__lane_at(&(*t).p[2])); y = a > (*__lane_at(&p[1])); z = { .p = r }; \
+             __spe_vec_uint4 b = { 1 }, *p; g(1, *__lane_at(p)); a = 1, *__lane_at(p) = b;"
         ),
         "{found}"
     );

@@ -159,6 +159,32 @@ impl Types {
         self.variables.get(name).copied().flatten()
     }
 
+    /// True for the `*` of a further declarator, as in `T a = { 1 }, *b;`.
+    pub(super) fn is_declarator(&self, text: &Text<'_>, star: usize) -> bool {
+        if star == 0 || text.at(star - 1) != b"," {
+            return false;
+        }
+        let mut first = star;
+        while let Some(before) = first.checked_sub(1) {
+            first = match (text.at(before), text.partner(before)) {
+                // A list of values; behind anything else a block has ended.
+                (b"}", Some(open))
+                    if open > 0 && matches!(text.at(open - 1), b"=" | b"," | b"(" | b")") =>
+                {
+                    open
+                }
+                (b")" | b"]", Some(open)) => open,
+                (b";" | b"{" | b"}", _) => break,
+                // Arguments, or the sizes of an array.
+                (b"(" | b"[", _) => return false,
+                _ => before,
+            };
+        }
+        matches!(text.at(first), b"struct" | b"union" | b"typedef")
+            || QUALIFIERS.contains(&text.at(first))
+            || self.is_type(text, first, first + 1)
+    }
+
     /// The name of a function with vectors whose parameters are declared behind its parentheses, in
     /// C source with several sizes of elements: a call of it converts nothing.
     pub(crate) fn old_definition(&self, text: &Text<'_>) -> Option<usize> {
