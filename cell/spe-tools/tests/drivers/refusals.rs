@@ -193,24 +193,53 @@ fn conversions_without_a_cast_keep_the_register() {
 }
 
 #[test]
+fn conversions_keep_the_register_wherever_they_stand() {
+    let Some(folder) = folder() else { return };
+    for (driver, options) in [
+        ("spu-gcc", "-O0 converted.c"),
+        ("spu-gcc", "-O2 -Wall -Werror converted.c"),
+        ("spu-gcc", "-O2 -DLOOKS converted.c"),
+        ("spu-gcc", "-O1 --lanes=exact converted.c"),
+        ("spu-g++", "-O0 converted.cc"),
+        ("spu-g++", "-O2 -Wall -Werror converted.cc"),
+    ] {
+        driven(folder.path(), driver, &format!("{options} -o image"));
+        let ended = ran(folder.path(), "image", &[]);
+        assert_eq!(ended, (String::new(), 0), "{driver} {options}");
+    }
+}
+
+#[test]
 fn conversions_that_no_cast_can_say_are_refused() {
     let Some(folder) = folder() else { return };
-    for (name, line) in [
+    for (name, line, wanted) in [
         (
             "a.c",
             "vector unsigned int f(vector unsigned int v) { return v + in; }",
+            "7: error: lanes: a vector of ",
         ),
         (
             "a.cpp",
             "void g(vector unsigned int); void g(float); void f() { g(in); }",
+            "7: error: lanes: a vector of ",
+        ),
+        (
+            "k.c",
+            "int k(n, v) int n; vector unsigned int v; { return n; }",
+            "7: error: lanes: `k` takes vectors",
+        ),
+        (
+            "p.c",
+            "void p(const char *format) { printf(format, 1, in); }",
+            "a vector is printed by a format that is not written in the call",
         ),
     ] {
         write(folder.path(), name, &format!("{SHORTS}{line}\n"));
         let output = driver(folder.path(), "spu-gcc", &format!("-c {name}"));
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{line}");
-        let wanted = format!("{name}:7: error: lanes: a vector of ");
-        assert!(errors.contains(&wanted), "{errors}");
+        assert!(errors.contains(&format!("{name}:7:")), "{errors}");
+        assert!(errors.contains(wanted), "{errors}");
     }
 }
 
