@@ -216,6 +216,24 @@ pub(crate) mod operand {
         )
     }
 
+    /// A load of a quadword that is the whole operand.
+    pub(super) fn quadword_load(text: &Text<'_>, start: usize, end: usize) -> Option<usize> {
+        let load = matches!(
+            text.at(start),
+            b"si_lqd" | b"si_lqx" | b"si_lqa" | b"si_lqr"
+        );
+        (load && text.partner(start + 1) == Some(end - 1)).then_some(start)
+    }
+
+    /// True for an operand that `*` reads, in parentheses or without.
+    pub(super) fn is_read(text: &Text<'_>, open: usize) -> bool {
+        match open.checked_sub(1).map(|before| text.at(before)) {
+            Some(b"*") => true,
+            Some(b"(") => open > 1 && text.at(open - 2) == b"*",
+            _ => false,
+        }
+    }
+
     /// True where an expression may begin.
     pub(crate) fn begins(text: &Text<'_>, place: usize) -> bool {
         match text.kind(place) {

@@ -153,7 +153,7 @@ impl<'a> Pass<'a> {
         if self.lanes == Lanes::Off {
             return None;
         }
-        if let Some(load) = self.quadword_load(close + 1, end) {
+        if let Some(load) = operand::quadword_load(text, close + 1, end) {
             // The cast's type is that of the memory.
             self.edits.replace(
                 text.start(load),
@@ -172,8 +172,14 @@ impl<'a> Pass<'a> {
             "__lane_cast"
         };
         let start = text.start(open);
+        // `return(T)x` has no blank between its words.
+        let blank = if named && text.end(open - 1) == start {
+            " "
+        } else {
+            ""
+        };
         self.edits
-            .replace(start, text.end(close), format!("{call}({name}, "));
+            .replace(start, text.end(close), format!("{blank}{call}({name}, "));
         let behind = text.end(end - 1);
         self.edits.replace(behind, behind, ")");
         None
@@ -231,15 +237,6 @@ impl<'a> Pass<'a> {
         }
         let before = from > 0 && matches!(text.at(from - 1), b"=" | b"," | b"{");
         (before && matches!(text.at(to), b"," | b";" | b"}")).then_some((from, to))
-    }
-
-    /// A load of a quadword that is the whole operand.
-    fn quadword_load(&self, start: usize, end: usize) -> Option<usize> {
-        let load = matches!(
-            self.text.at(start),
-            b"si_lqd" | b"si_lqx" | b"si_lqa" | b"si_lqr"
-        );
-        (load && self.text.partner(start + 1) == Some(end - 1)).then_some(start)
     }
 
     /// An operand that is an element of memory, where such casts are no casts of a register.
@@ -393,7 +390,8 @@ impl<'a> Pass<'a> {
         // `T *p = (T *) &v;`: the pointer's indices can be turned at each use, where all uses are
         // indices.
         let declared = self.declared(open, end);
-        if addressed && from.vector && !to.vector {
+        // Parts of an element have places of their own; wider numbers have none.
+        if addressed && from.vector && !to.vector && to.width < from.width {
             let scalar = text.span(open + 1, close - 1);
             let vector = text.span(close + 1, end);
             let around =
@@ -407,7 +405,8 @@ impl<'a> Pass<'a> {
             }
         }
         // Bytes handed on as such are copied, not looked at, and a buffer has no element size.
-        let bytes = to.width == 1 && !to.vector && (declared.is_none() || !addressed);
+        let handed = declared.is_none() && !(addressed && operand::is_read(text, open));
+        let bytes = to.width == 1 && !to.vector && (handed || !addressed);
         // A warning for each would hide those that matter.
         let buffer = from.width == 1;
         if self.lanes == Lanes::Auto && (bytes || buffer) {

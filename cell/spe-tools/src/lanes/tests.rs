@@ -56,6 +56,10 @@ fn casts_become_calls_and_other_parentheses_stay() {
             "f(__lane_cast(__spe_vec_uint4, __lane_cast(__spe_vec_uchar16, g(a, b)[1])) + 1);",
         ),
         (
+            "return(__spe_vec_uint4)x;",
+            "return __lane_cast(__spe_vec_uint4, x);",
+        ),
+        (
             "return (__spe_vec_uint4)-p->q;",
             "return __lane_cast(__spe_vec_uint4, -p->q);",
         ),
@@ -154,7 +158,7 @@ fn what_keeps_memorys_order_is_said_where_it_is_declared() {
         ),
         (
             "typedef union both { __spe_vec_uint4 w; struct { unsigned short a, b; } s; } both;",
-            "numbers of size 2 in a structure that shares memory with elements of size 4",
+            "numbers of size 2 that share memory with elements of size 4",
         ),
         (
             "int word; int f(void) { return ((unsigned char *)&word)[3]; }",
@@ -252,6 +256,33 @@ fn unions_of_vectors_of_several_sizes_hold_the_register() {
     for source in others {
         let result = rewrite(source.as_bytes(), Lanes::Exact, false).expect("it is asked for");
         assert_eq!(result.warnings.len(), 1, "{source}");
+    }
+}
+
+#[test]
+fn vectors_of_the_compiler_s_attribute_are_vectors() {
+    for declared in [
+        "typedef unsigned int v4 __attribute__((vector_size(16)));",
+        "typedef unsigned int __attribute__((__vector_size__(16))) v4;",
+    ] {
+        let found = exact(&format!("{declared} void f(void) {{ x = (v4)y; }}"));
+        assert!(found.ends_with("x = __lane_cast(v4, y); }"), "{found}");
+    }
+}
+
+#[test]
+fn what_reads_more_or_less_than_an_element_is_said() {
+    for source in [
+        "union { __spe_vec_uint4 v; unsigned long long l[2]; } u;",
+        "union { __spe_vec_uint4 v; unsigned char first; } u;",
+        "__spe_vec_ushort8 v; void f(void) { unsigned int *w = (unsigned int *)&v; x = w[0]; }",
+        "__spe_vec_uint4 v; int f(void) { return *(unsigned char *)&v; }",
+        "__spe_vec_uint4 v; int f(void) { return *((unsigned char *)&v + 1); }",
+    ] {
+        let source = format!("{source} __spe_vec_uchar16 other;");
+        let result = rewrite(source.as_bytes(), Lanes::Auto, false).expect("several sizes");
+        assert_eq!(result.warnings.len(), 1, "{source}: {:?}", result.warnings);
+        assert_eq!(result.source, source.as_bytes(), "{source}");
     }
 }
 

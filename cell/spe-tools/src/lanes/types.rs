@@ -226,9 +226,16 @@ impl Types {
         let mut name = None;
         let mut pointer = false;
         let mut body = false;
+        // The place of an attribute that makes a vector of the type before it.
+        let mut sized = None;
         while end < text.len() && text.at(end) != b";" {
             match text.at(end) {
-                b"__attribute__" | b"__attribute" => end += 1,
+                b"__attribute__" | b"__attribute" => {
+                    if text.is_users(end) && makes_vector(text, end) {
+                        sized = Some(end);
+                    }
+                    end += 1;
+                }
                 b"*" => pointer = true,
                 b"{" => body = true,
                 b"(" if text.at(end + 1) == b"*" => {
@@ -247,9 +254,14 @@ impl Types {
                 + 1;
         }
         if let Some(name) = name {
+            let behind = sized.map_or(name, |sized: usize| sized.min(name));
             let shape = self
-                .shape(text, place + 1, name)
+                .shape(text, place + 1, behind)
                 .filter(|_| !pointer && !body && text.at(name + 1) != b"[");
+            let shape = shape.map(|shape| Shape {
+                vector: shape.vector || sized.is_some(),
+                ..shape
+            });
             let floats = (place + 1..name).any(|word| {
                 let word = text.at(word);
                 let named = String::from_utf8_lossy(word);
@@ -367,6 +379,14 @@ impl Types {
             }
         }
     }
+}
+
+/// True for `__attribute__((vector_size(16)))` at `place`.
+fn makes_vector(text: &Text<'_>, place: usize) -> bool {
+    let close = text.partner(place + 1).unwrap_or(place);
+    (place..close).any(|at| {
+        matches!(text.at(at), b"vector_size" | b"__vector_size__") && text.at(at + 2) == b"16"
+    })
 }
 
 /// The end of the member that begins at `start`, and its name where it is an array.

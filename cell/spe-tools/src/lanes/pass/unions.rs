@@ -52,6 +52,21 @@ impl Pass<'_> {
         }
     }
 
+    /// Width of the numbers that the member at `start` has, unless their indices are turned.
+    fn wider(&self, start: usize, close: usize) -> Option<usize> {
+        let text = self.text;
+        let end = (start..close).find(|at| text.at(*at) == b";")?;
+        let plain = (start..end).all(|at| !matches!(text.at(at), b"{" | b"*" | b"(" | b","));
+        let array = (start..end).find(|at| text.at(*at) == b"[");
+        let name = array
+            .unwrap_or(end)
+            .checked_sub(1)
+            .filter(|name| *name > start && plain)?;
+        let turned = array.is_some() && self.types.shared.contains_key(text.at(name));
+        let shape = self.types.shape(text, start, name)?;
+        (!shape.vector && !turned).then_some(shape.width)
+    }
+
     /// Vectors of unions that hold a register from its last byte to its first.
     pub(super) fn united_vectors(&mut self) {
         let text = self.text;
@@ -86,6 +101,8 @@ impl Pass<'_> {
         let mut parts = Vec::new();
         let mut at = open + 1;
         while at < close {
+            let member = matches!(text.at(at - 1), b"{" | b";");
+            parts.extend(member.then(|| self.wider(at, close)).flatten());
             let nested = matches!(text.at(at), b"struct" | b"union");
             let body = (at + 1..at + 3).find(|body| nested && text.at(*body) == b"{");
             if let Some((body, end)) = body.and_then(|body| Some((body, text.partner(body)?))) {
@@ -112,8 +129,8 @@ impl Pass<'_> {
             self.warn(
                 place,
                 &format!(
-                    "numbers of size {other} in a structure that shares memory with elements of \
-                     size {width} keep memory's order"
+                    "numbers of size {other} that share memory with elements of size {width} \
+                     keep memory's order"
                 ),
             );
         }
