@@ -157,8 +157,8 @@ fn conversions(said: &str) -> Vec<Conversion> {
 const POINTERS: &[&str] = &[
     "incompatible pointer type",
     "incompatible return type",
-    "request for implicit conversion from 'void *'",
-    "invalid conversion from 'void*'",
+    "void *' to ",
+    "void*' to ",
 ];
 
 /// The vector and its elements where a message names a wanted pointer to vectors.
@@ -168,15 +168,17 @@ fn pointed(message: &str) -> Option<(Option<&'static str>, (usize, usize), bool)
         .and_then(|rest| rest.split_once(" but argument is of type "));
     let assigned = message.split_once(" from incompatible pointer type");
     let returned = message.split_once(" with incompatible return type ");
-    let unknown = [
-        "request for implicit conversion from 'void *' to ",
-        "invalid conversion from 'void*' to ",
-    ];
+    // In C, and in C++; qualifiers may stand before the word.
+    let unknown = ["void *' to ", "void*' to "];
     let wanted = argument
         .or(assigned)
         .map(|(wanted, _)| wanted)
         .or(returned.map(|(_, wanted)| wanted))
-        .or_else(|| unknown.iter().find_map(|start| message.strip_prefix(start)))?;
+        .or_else(|| {
+            unknown
+                .iter()
+                .find_map(|from| Some(message.split_once(from)?.1))
+        })?;
     let (_, rest) = wanted.split_once("__vector(")?;
     let (count, rest) = rest.split_once(") ")?;
     let count = count.parse::<usize>().ok()?;
