@@ -177,7 +177,7 @@ fn pointed(message: &str) -> Option<(Option<&'static str>, (usize, usize), bool)
         .or_else(|| {
             unknown
                 .iter()
-                .find_map(|from| Some(message.split_once(from)?.1))
+                .find_map(|from| Some(message.split_once(*from)?.1))
         })?;
     let (_, rest) = wanted.split_once("__vector(")?;
     let (count, rest) = rest.split_once(") ")?;
