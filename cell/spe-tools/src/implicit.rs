@@ -338,29 +338,45 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
             continue;
         }
         done = end;
-        let alone = operand::end(&text, &types, begin) == Some(end);
-        let (open, shut) = if alone { ("", "") } else { ("(", ")") };
-        // On the user's own line, as the passes behind this one look only there.
-        let at = match before {
-            Some(before) if !text.is_users(begin) => text.end(before),
-            _ => text.start(begin),
-        };
         let star = if conversion.pointer { " *" } else { "" };
-        edits.replace(at, at, format!("({name}{star}){open}"));
-        edits.replace(text.end(end - 1), text.end(end - 1), shut);
+        put(
+            &text,
+            &types,
+            &mut edits,
+            (begin, end),
+            &format!("({name}{star})"),
+        );
     }
     Ok((!edits.is_empty()).then(|| edits.apply(source)))
 }
 
+/// Puts a cast before the expression of the pieces from `begin` to before `end`.
+fn put(
+    text: &Text<'_>,
+    types: &Types,
+    edits: &mut Edits,
+    (begin, end): (usize, usize),
+    cast: &str,
+) {
+    let alone = operand::end(text, types, begin) == Some(end);
+    let (open, shut) = if alone { ("", "") } else { ("(", ")") };
+    // On the user's own line, as the passes behind this one look only there.
+    let at = match begin.checked_sub(1) {
+        Some(before) if !text.is_users(begin) => text.end(before),
+        _ => text.start(begin),
+    };
+    edits.replace(at, at, format!("{cast}{open}"));
+    edits.replace(text.end(end - 1), text.end(end - 1), shut);
+}
+
 /// The whole expression that is assigned, returned or passed on, by a piece of it.
 fn extent(text: &Text<'_>, piece: usize) -> Option<(usize, usize)> {
-    let mut begin = piece;
-    begin = match text.at(begin) {
+    let mut begin = match text.at(piece) {
         // An assignment that is assigned once more is named by its mark.
-        b"=" => begin.checked_sub(1)?,
+        b"=" => piece.checked_sub(1)?,
         // In C++ an element or a call is named by its bracket.
-        b")" | b"]" | b"}" => text.partner(begin)?,
-        _ => begin,
+        b")" | b"]" | b"}" => text.partner(piece)?,
+        _ => piece,
     };
     while let Some(before) = begin.checked_sub(1) {
         begin = match text.at(before) {

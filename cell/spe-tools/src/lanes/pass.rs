@@ -290,23 +290,11 @@ impl<'a> Pass<'a> {
         let before = place
             .checked_sub(1)
             .map_or(&b";"[..], |before| text.at(before));
-        let expected = matches!(
-            before,
-            b"=" | b"("
-                | b","
-                | b"return"
-                | b"+"
-                | b"-"
-                | b"*"
-                | b"/"
-                | b"&"
-                | b"|"
-                | b"^"
-                | b"?"
-                | b":"
-                | b"["
-                | b"{"
-        );
+        let cast = || {
+            let open = text.partner(place - 1)?;
+            self.vector_alone(open + 1, place - 1)
+        };
+        let expected = BEFORE_VALUES.contains(&before) || (before == b")" && cast().is_some());
         let open = place + 1;
         let Some(close) = text.partner(open).filter(|_| text.at(open) == b"(") else {
             return;
@@ -595,3 +583,7 @@ impl<'a> Pass<'a> {
 
 /// Pieces of a call's first argument at most.
 const CALL_PIECES_MAX: usize = 16;
+/// Pieces behind which a value stands.
+const BEFORE_VALUES: &[&[u8]] = &[
+    b"=", b"(", b",", b"return", b"+", b"-", b"*", b"/", b"&", b"|", b"^", b"?", b":", b"[", b"{",
+];

@@ -355,6 +355,10 @@ fn casts_of_cplusplus_are_no_declarations() {
             "x = __lane_cast(__spe_vec_uint4, (y)) + z;",
         ),
         (
+            "x = (__spe_vec_uint4)__spe_vec_uchar16(y);",
+            "x = __lane_cast(__spe_vec_uint4, __lane_cast(__spe_vec_uchar16, (y)));",
+        ),
+        (
             "h(1, __spe_vec_uint4(*y));",
             "h(1, __lane_cast(__spe_vec_uint4, (*y)));",
         ),
