@@ -51,10 +51,13 @@ pub(crate) fn casts(
         )));
     }
     let mut changed = None;
-    for _ in 0..ROUNDS_MAX {
+    for round in 0..ROUNDS_MAX {
         let text = changed.as_deref().unwrap_or(source);
         let said = check(&flat(text))?;
-        match cast_once(text, &conversions(&said))? {
+        let mut found = conversions(&said);
+        // A pointer that is still named after some depths is no reason to refuse the source.
+        found.retain(|one| !one.pointer || round < ROUNDS_MAX / 2);
+        match cast_once(text, &found)? {
             Some(next) => changed = Some(next),
             None => return Ok(changed),
         }
@@ -299,7 +302,9 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
             .unwrap_or(source.len());
         let offset = start + conversion.column.saturating_sub(1);
         let piece = text.place_of(offset);
-        let whole = extent(&text, piece);
+        // A pointer's assignment is named by its mark, and what is assigned stands behind it.
+        let behind = usize::from(conversion.pointer && text.at(piece) == b"=");
+        let whole = extent(&text, piece + behind);
         // A macro of the system's, such as `va_arg`, stands in the user's source.
         let before = whole.and_then(|(begin, _)| begin.checked_sub(1));
         if !text.is_users(piece) && !before.is_some_and(|before| text.is_users(before)) {
@@ -494,9 +499,10 @@ mod tests {
     fn pointers_to_vectors_are_cast_and_other_warnings_left() {
         let to = "'ui *' {aka '__vector(4) unsigned int *'}";
         let from = "'us *' {aka '__vector(8) short unsigned int *'}";
-        for (source, column, message) in [
+        for (source, column, at, message) in [
             (
                 "p = malloc(1);",
+                3,
                 5,
                 format!(
                     "request for implicit conversion from 'void *' to {to} not permitted in C++"
@@ -504,11 +510,13 @@ mod tests {
             ),
             (
                 "p = q;",
+                3,
                 5,
                 format!("assignment to {to} from incompatible pointer type {from} [-Wone]"),
             ),
             (
                 "p = q;",
+                5,
                 5,
                 format!(
                     "invalid conversion from 'void*' to {} [-fpermissive]",
@@ -518,14 +526,15 @@ mod tests {
             (
                 "return q;",
                 8,
+                8,
                 format!("returning {from} from a function with incompatible return type {to}"),
             ),
         ] {
             let said = format!("a.i:1:{column}: warning: {message}\n");
             let wanted = format!(
                 "{}(__spe_vec_uint4 *){}",
-                &source[..column - 1],
-                &source[column - 1..]
+                &source[..at - 1],
+                &source[at - 1..]
             );
             assert_eq!(rewritten(source, &said), wanted);
             // Once it is there, it is not written again.
