@@ -11,8 +11,10 @@ use sidecore_block::overlay::{open_to_read, open_to_write};
 use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_block::source::BlockSource;
 use sidecore_block::trust::signer;
+use sidecore_export::live;
 use sidecore_offload::ENGINES_MAX;
 use sidecore_remote::access::{Access, AccessError, DeviceOptions, Opened, name};
+use sidecore_status::Status;
 use sidecore_sys::cpu;
 use sidecore_terminal::{Text, quantity};
 use std::path::{Path, PathBuf};
@@ -345,7 +347,37 @@ pub(super) struct WrittenArgs {
 }
 
 impl WrittenArgs {
-    /// Output that `-o` names: a file, a device or standard output.
+    /// The status of a server of `opened`, the image called `name`, in some way at some places. `grown`
+/// has its clients take another size, as far as they can.
+pub(super) fn status(
+    opened: &Served,
+    name: &str,
+    way: &'static str,
+    places: &[String],
+    grown: impl Fn() -> Result<(), String> + Send + 'static,
+) -> Arc<Status> {
+    let meter = Arc::clone(opened.meter());
+    let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
+    let status = live::status(name, way, places, figures);
+    match opened.overlay().cloned() {
+        Some(overlay) => {
+            let grows = Arc::clone(&overlay);
+            live::with_actions(
+                status,
+                move |new| overlay.snapshot(new).map_err(|error| error.to_string()),
+                move |size_bytes| {
+                    let former = grows.grow(size_bytes).map_err(|error| error.to_string())?;
+                    grown()
+                        .map_err(|error| format!("it is larger, but its device is not: {error}"))?;
+                    Ok(former)
+                },
+            )
+        }
+        None => status,
+    }
+}
+
+/// Output that `-o` names: a file, a device or standard output.
     pub(super) fn target<'p>(&self, path: &'p Path) -> Target<'p> {
         if path.as_os_str() == "-" {
             return Target::Stdout;

@@ -6,7 +6,7 @@
 
 pub(crate) mod helper;
 
-use super::common::{OpenArgs, OverlayArgs, make_absolute};
+use super::common::{OpenArgs, OverlayArgs, make_absolute, status};
 use crate::live::{Live, MetricsArgs};
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
@@ -16,7 +16,7 @@ use sidecore_export::attach::take_size;
 use sidecore_export::background::{self, Starter};
 use sidecore_export::fuse::{FuseOptions, Keeping, THREADS_MAX};
 use sidecore_export::mount::{FileSystem, Target, check_uuid, serve};
-use sidecore_export::{ExportError, Ready, live};
+use sidecore_export::{ExportError, Ready};
 use sidecore_oci::Image;
 use sidecore_oci::layer::{LayerDevice, Store};
 use sidecore_remote::access::{is_remote, name};
@@ -216,7 +216,7 @@ impl FuseArgs {
                     let place = ready.place.display().to_string();
                     let device = ready.place.clone();
                     let grown = move || take_size(&device).map_err(|error| error.to_string());
-                    let status = live::served(opened, &name, way, &[place], grown);
+                    let status = status(opened, &name, way, &[place], grown);
                     self.begin(&status, &mut begun)?;
                     starter.tell(ready, || shown(ready))
                 };

@@ -7,14 +7,14 @@
 //! command with status 0 after the replies in flight, with the Unix socket removed. This takes at
 //! most a second, or ten where writes have to be kept; every acknowledged write is durable then.
 
-use super::common::{OpenArgs, OverlayArgs, SectorArgs};
+use super::common::{OpenArgs, OverlayArgs, SectorArgs, status};
 use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::opened::Opened;
 use sidecore_export::guest_memory;
-use sidecore_export::live::{served, subtitle};
+use sidecore_export::live::subtitle;
 use sidecore_export::nbd::{Address, Options, Server, Tls, bitmap_name};
 use sidecore_export::vhost_user;
 use sidecore_remote::access::name;
@@ -112,7 +112,7 @@ impl Args {
             notifier.size_changed();
             Ok(())
         };
-        let status = served(opened, &name(&self.open.image), "serve", &[bound], grown);
+        let status = status(opened, &name(&self.open.image), "serve", &[bound], grown);
         let stop = move || stopper.stop();
         run_server(signals, stop, &self.metrics, &status, true, || {
             Ok(server.run()?)
@@ -230,7 +230,7 @@ impl GuestArgs {
 
 /// The status of a server whose clients learn of another size when they connect again.
 fn listed(opened: &Opened, open: &OpenArgs, way: &'static str, bound: &[String]) -> Arc<Status> {
-    served(opened, &name(&open.image), way, bound, || Ok(()))
+    status(opened, &name(&open.image), way, bound, || Ok(()))
 }
 
 /// Runs a server that is bound, known as live, until a signal stops it.

@@ -7,7 +7,6 @@ use crate::mount::absolute;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use sidecore_block::opened::Opened;
 use sidecore_status::metrics::{Metric, Unit};
 use sidecore_status::{Kind, Server, Status, Whose};
 use sidecore_sys::text::{bytes, printable};
@@ -102,37 +101,11 @@ pub fn status(
     .with_metrics(metrics)
 }
 
-/// The status of a server of `opened`, the image called `name`, in some way at some places. `grown`
-/// has its clients take another size, as far as they can.
-pub fn served(
-    opened: &Opened,
-    name: &str,
-    way: &'static str,
-    places: &[String],
-    grown: impl Fn() -> Result<(), String> + Send + 'static,
-) -> Arc<Status> {
-    let meter = Arc::clone(opened.meter());
-    let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
-    let status = status(name, way, places, figures);
-    let Some(overlay) = opened.overlay().cloned() else {
-        return status;
-    };
-    let grows = Arc::clone(&overlay);
-    with_actions(
-        status,
-        move |new| overlay.snapshot(new).map_err(|error| error.to_string()),
-        move |size_bytes| {
-            let former = grows.grow(size_bytes).map_err(|error| error.to_string())?;
-            grown().map_err(|error| format!("it is larger, but its device is not: {error}"))?;
-            Ok(former)
-        },
-    )
-}
-
 /// The same status of a server whose overlay takes snapshots and grows: `take` puts a new layer at
 /// a path, or at one of its own choice, and returns that and the time for which writes waited;
 /// `resize` makes the device as large as asked, and returns its former size.
-fn with_actions(
+#[must_use]
+pub fn with_actions(
     status: Arc<Status>,
     take: impl Fn(Option<&Path>) -> Result<(PathBuf, Duration), String> + Send + 'static,
     resize: impl Fn(u64) -> Result<u64, String> + Send + 'static,

@@ -94,6 +94,9 @@ pub struct Copied {
     pub copied_bytes: u64,
 }
 
+/// Takes an object by its key.
+type Put<'p> = &'p mut dyn FnMut(&str, &[u8]) -> Result<(), StoreError>;
+
 impl Store {
     /// All versions, sorted by name. Blocks.
     ///
@@ -449,7 +452,7 @@ impl Store {
         &self,
         names: &[String],
         has: &dyn Fn(&str) -> bool,
-        put: &mut dyn FnMut(&str, &[u8]) -> Result<(), StoreError>,
+        put: Put<'_>,
     ) -> Result<u64, StoreError> {
         let all = match names.is_empty() {
             true => self.names()?,

@@ -515,7 +515,7 @@ impl Needed {
         for name in store.names()? {
             let id = store.reference(&name)?;
             // No name goes while the lock is held: what this one needs is not known, and not none.
-            let id = id.ok_or_else(|| StoreError::Changed(name))?;
+            let id = id.ok_or(StoreError::Changed(name))?;
             let key = id.manifest();
             if self.keys.contains(&key) {
                 continue;
