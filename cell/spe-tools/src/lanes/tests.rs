@@ -312,7 +312,7 @@ fn a_function_without_a_prototype_is_found_by_its_vectors() {
     }
     // Where all elements have one size, nothing is to be converted.
     let source = "int f(v) __spe_vec_uint4 v; { return 0; }";
-    assert_eq!(old_definition(&source), None);
+    assert_eq!(old_definition(source), None);
 }
 
 #[test]
