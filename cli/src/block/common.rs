@@ -347,37 +347,7 @@ pub(super) struct WrittenArgs {
 }
 
 impl WrittenArgs {
-    /// The status of a server of `opened`, the image called `name`, in some way at some places. `grown`
-/// has its clients take another size, as far as they can.
-pub(super) fn status(
-    opened: &Served,
-    name: &str,
-    way: &'static str,
-    places: &[String],
-    grown: impl Fn() -> Result<(), String> + Send + 'static,
-) -> Arc<Status> {
-    let meter = Arc::clone(opened.meter());
-    let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
-    let status = live::status(name, way, places, figures);
-    match opened.overlay().cloned() {
-        Some(overlay) => {
-            let grows = Arc::clone(&overlay);
-            live::with_actions(
-                status,
-                move |new| overlay.snapshot(new).map_err(|error| error.to_string()),
-                move |size_bytes| {
-                    let former = grows.grow(size_bytes).map_err(|error| error.to_string())?;
-                    grown()
-                        .map_err(|error| format!("it is larger, but its device is not: {error}"))?;
-                    Ok(former)
-                },
-            )
-        }
-        None => status,
-    }
-}
-
-/// Output that `-o` names: a file, a device or standard output.
+    /// Output that `-o` names: a file, a device or standard output.
     pub(super) fn target<'p>(&self, path: &'p Path) -> Target<'p> {
         if path.as_os_str() == "-" {
             return Target::Stdout;
@@ -493,4 +463,34 @@ pub(crate) fn make_absolute(path: &mut PathBuf) -> Result<()> {
     let absolute = std::path::absolute(&*path);
     *path = absolute.with_context(|| format!("cannot use the path {}", path.display()))?;
     Ok(())
+}
+
+/// The status of a server of `opened`, the image called `name`, in some way at some places. `grown`
+/// has its clients take another size, as far as they can.
+pub(super) fn status(
+    opened: &Served,
+    name: &str,
+    way: &'static str,
+    places: &[String],
+    grown: impl Fn() -> Result<(), String> + Send + 'static,
+) -> Arc<Status> {
+    let meter = Arc::clone(opened.meter());
+    let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
+    let status = live::status(name, way, places, figures);
+    match opened.overlay().cloned() {
+        Some(overlay) => {
+            let grows = Arc::clone(&overlay);
+            live::with_actions(
+                status,
+                move |new| overlay.snapshot(new).map_err(|error| error.to_string()),
+                move |size_bytes| {
+                    let former = grows.grow(size_bytes).map_err(|error| error.to_string())?;
+                    grown()
+                        .map_err(|error| format!("it is larger, but its device is not: {error}"))?;
+                    Ok(former)
+                },
+            )
+        }
+        None => status,
+    }
 }
