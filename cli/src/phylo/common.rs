@@ -394,6 +394,13 @@ impl Progress {
         self.bar.set_message(self.outlook.words(ledger, elapsed_s));
     }
 
+    /// Shows what is being done in place of an estimate.
+    pub(super) fn say(&self, words: String) {
+        if !words.is_empty() {
+            self.bar.set_message(words);
+        }
+    }
+
     pub(super) fn end(&self) {
         self.bar.finish_and_clear();
     }

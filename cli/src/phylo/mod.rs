@@ -19,6 +19,7 @@ mod simulate;
 mod species;
 mod support;
 mod trees;
+mod wide;
 
 #[cfg(not(feature = "bench"))]
 use crate::no_bench as bench;

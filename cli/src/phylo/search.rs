@@ -2,10 +2,11 @@
 
 use super::common::{self, DataArgs, Progress, Running};
 use super::limits;
+use super::wide::{Effort, Wide, efforts};
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::{Bootstraps, Ledger};
@@ -13,6 +14,7 @@ use sidecore_phylo::analysis::report::Report;
 use sidecore_phylo::analysis::supports::{
     AlignmentSupport, Support, bootstrap_support, joined, sites_of, tree_of,
 };
+use sidecore_phylo::analysis::workers::Job;
 use sidecore_phylo::consensus::collapsed;
 use sidecore_phylo::io::files::{Files, Names};
 use sidecore_phylo::io::live::Finished;
@@ -78,13 +80,26 @@ impl Args {
         };
         let ledger = own.as_ref().map(|(_, ledger)| ledger);
         // Behind `open`: rank 0 proposes by what is left to do.
-        let layout = role.agree(self.ranks_per_search, ledger, run.patterns());
+        let per_search = match self.options.effort {
+            Effort::Full => self.ranks_per_search,
+            // Its one climb runs in one process.
+            Effort::Fast => Some(1),
+        };
+        let layout = role.agree(per_search, ledger, run.patterns());
         let pool = Pool::start(config)?;
-        let job = run.searches(&pool);
+        let searches = run.searches(&pool);
+        let wide = match self.options.effort {
+            Effort::Full => None,
+            Effort::Fast => Some(Wide::new(run, &pool)?),
+        };
+        let job: &dyn Job = match &wide {
+            None => &searches,
+            Some(wide) => wide,
+        };
         let crew = Crew {
             pool: &pool,
             cpus: &cpus,
-            job: &job,
+            job,
             save_every: self.running.save_every(),
         };
         let Some((mut files, ledger)) = own.take() else {
@@ -97,7 +112,7 @@ impl Args {
         let finished = Finished::default();
         finished.note(&ledger);
         let [alignment, model] = self.options.subject();
-        let status = finished.status(alignment, model, run.names(), &job.growing);
+        let status = finished.status(alignment, model, run.names(), &searches.growing);
         let published = Publisher::of(&status);
         let progress = Progress::new(&ledger, true);
         let (ended, ledger) = role.with_ranks(Some(run), crew, |ranks| {
@@ -111,6 +126,9 @@ impl Args {
                         finished.note(ledger);
                     }
                     progress.show(ledger, has_changed);
+                    if let Some(wide) = &wide {
+                        progress.say(wide.now());
+                    }
                 },
             };
             running.go(&mut files, ledger)
@@ -121,14 +139,30 @@ impl Args {
         if ended == Ended::Stopped {
             return common::stopped(&mut files);
         }
-        let models = run.best_models(&setup.part_names, &ledger);
-        let mut written = files.write_trees(&ledger, &models)?;
+        let written = self.write_results(&files, &ledger, setup, &pool)?;
+        let wall_s = began.elapsed().as_secs_f64();
+        files.log(&format!("done in {wall_s:.2} s"))?;
+        let (policy, findings) = (&self.running.policy, &setup.findings);
+        let report = Report::new(&ledger, wall_s, engines, policy, findings, written);
+        output::report(self.json, &report, Report::text)
+    }
+
+    /// Writes the trees, their models, supports and tables; gives the files.
+    fn write_results(
+        &self,
+        files: &Files,
+        ledger: &Ledger,
+        setup: &RunSetup,
+        pool: &Pool,
+    ) -> Result<Vec<PathBuf>> {
+        let models = setup.run.best_models(&setup.part_names, ledger);
+        let mut written = files.write_trees(ledger, &models)?;
         if let Some(best) = ledger.best().filter(|_| self.options.polytomies) {
             written.push(files.write_collapsed(&collapsed(&tree_of(best)?, VOID))?);
         }
         let mut labelled = Vec::new();
         for &support in &self.options.support {
-            if let Some(tree) = supported((support, self.options.bnni), &ledger, setup, &pool)? {
+            if let Some(tree) = supported((support, self.options.bnni), ledger, setup, pool)? {
                 written.push(files.write_support(support, &tree)?);
                 labelled.push(tree);
             }
@@ -137,12 +171,8 @@ impl Args {
         if let [first, _, ..] = &labelled[..] {
             written.push(files.write_all_supports(&joined(first.clone(), &labelled))?);
         }
-        written.extend(self.write_tables(&ledger, setup, &pool)?);
-        let wall_s = began.elapsed().as_secs_f64();
-        files.log(&format!("done in {wall_s:.2} s"))?;
-        let (policy, findings) = (&self.running.policy, &setup.findings);
-        let report = Report::new(&ledger, wall_s, engines, policy, findings, written);
-        output::report(self.json, &report, Report::text)
+        written.extend(self.write_tables(ledger, setup, pool)?);
+        Ok(written)
     }
 
     /// Writes the tables of sites, of the best tree under its models.
@@ -218,12 +248,15 @@ struct Options {
     /// Prefix of the names of all written files
     #[arg(long, value_name = "PREFIX")]
     prefix: PathBuf,
+    /// Effort: full, or fast for one quick climb from one tree, for 1,000 to 50,000 sequences
+    #[arg(long, value_parser = efforts(), value_name = "EFFORT", default_value = "full")]
+    effort: Effort,
     /// Searches; 10 unless given, or as many as --start-trees has
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     starts: Option<u32>,
     /// Starting trees: mixed (by parsimony and random in turn), parsimony, random, or a
     /// file of trees in Newick or NEXUS
-    #[arg(long, value_name = "KIND|FILE", default_value = "mixed")]
+    #[arg(long, value_name = "KIND|FILE", default_value = START_TREES)]
     start_trees: String,
     /// Bootstraps: how many, or auto to stop when they have converged
     #[arg(long, value_name = "N|auto", value_parser = amount)]
@@ -273,6 +306,7 @@ struct Options {
     tables: common::SiteTables,
 }
 
+const START_TREES: &str = "mixed";
 const KEPT: &str = "a number above 0 and below 1, such as 0.5";
 
 fn amount(text: &str) -> Result<Bootstraps, String> {
@@ -294,16 +328,40 @@ impl Options {
         [path.display().to_string(), model.clone()]
     }
 
+    /// Refuses options that a quick climb does not have.
+    fn check_effort(&self) -> Result<()> {
+        let given = [
+            ("--starts", self.starts.is_some()),
+            ("--start-trees", self.start_trees != START_TREES),
+            ("--bootstraps", self.bootstraps.is_some()),
+            ("--rapid", self.rapid),
+            ("--jackknife", self.jackknife.is_some()),
+            ("--all", self.all),
+            ("--constraint", self.constraint.is_some()),
+        ];
+        let found = given.iter().find(|(_, is_given)| *is_given);
+        match (self.effort, found) {
+            (Effort::Fast, Some((option, _))) => {
+                bail!("--effort fast is one search from one tree: leave {option} out, or --effort")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reads the run's files.
     fn read(&self) -> Result<RunSetup> {
         common::check_bnni(self.bnni, &self.support)?;
-        let site_frequencies = self.pmsf.text(&self.data, None)?;
+        self.check_effort()?;
+        let site_frequencies = self.pmsf.text(&self.msa, &self.model, None)?;
         let choices = Choices {
             msa: &self.data.msa,
             model: &self.data.model,
             site_frequencies: site_frequencies.as_deref(),
             lengths: self.brlen,
-            starts: self.starts,
+            starts: match self.effort {
+                Effort::Full => self.starts,
+                Effort::Fast => Some(1),
+            },
             start_trees: &self.start_trees,
             bootstraps: self.bootstraps.unwrap_or(match self.all {
                 true => Bootstraps::UntilConverged,
@@ -315,7 +373,11 @@ impl Options {
             constraint: self.constraint.as_deref(),
             seed: self.seed,
         };
-        let setup = RunSetup::read(common::reader(), &choices, common::choose_model)?;
+        let mut setup = RunSetup::read(common::reader(), &choices, common::choose_model)?;
+        // Only where it is used: older checkpoints do not have it.
+        if self.effort == Effort::Fast {
+            setup.settings.add("--effort", "fast");
+        }
         Ok(setup)
     }
 }

@@ -277,6 +277,7 @@ fn completions_parse_and_offer_values() {
         ("block mount --fs", "ext4"),
         ("phylo search --policy", "mgps"),
         ("phylo search --names", "raxml-ng"),
+        ("phylo search --effort", "fast"),
         ("phylo search --model", "GTR"),
         ("cell run --policy", "equi"),
     ] {

@@ -293,6 +293,44 @@ fn rapid_bootstraps_stop_when_they_have_converged() {
     assert!(results(here, "ra") == results(here, "rb"));
 }
 
+/// A quick climb writes the same files on any number of engines, and says what `evaluate` says.
+#[test]
+fn little_effort_is_one_climb() {
+    let folder = simulated("40", "300");
+    let here = folder.path();
+    let words = ["search", "--msa", "a.phy", "--model", "GTR+G", "--effort"];
+    let fast = |prefix: &str, engines: &str| {
+        let more = ["fast", "--engines", engines, "--json", "--prefix", prefix];
+        json(&sidecore(here, &[&words[..], &more].concat()))
+    };
+    let lnl = fast("one", "1")["best_lnl"].as_f64().expect("lnl");
+    fast("two", "3");
+    let expected = results(here, "one");
+    assert!(results(here, "two") == expected);
+    let suffixes: Vec<&str> = expected.keys().map(String::as_str).collect();
+    let all = [".bestModel", ".bestTree", ".mlTrees", ".startTrees"];
+    assert_eq!(suffixes, all);
+    let evaluate = [
+        "evaluate",
+        "--msa",
+        "a.phy",
+        "--tree",
+        "one.bestTree",
+        "--model",
+        "one.bestModel",
+        "--json",
+    ];
+    let again = json(&sidecore(here, &evaluate))["lnl"].as_f64();
+    assert!(
+        again.is_some_and(|again| (again - lnl).abs() < 0.1),
+        "{lnl}"
+    );
+    // A run of more effort is another run.
+    let more = ["full", "--starts", "1", "--prefix", "one"];
+    let other = sidecore(here, &[&words[..], &more].concat());
+    assert_eq!(other.status.code(), Some(2));
+}
+
 #[test]
 fn start_trees_and_constraints() {
     let folder = simulated("9", "200");

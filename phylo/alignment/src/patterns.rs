@@ -264,6 +264,28 @@ impl Patterns {
         }
     }
 
+    /// The same patterns, of some taxa in this order: equal columns are not joined, so that sites
+    /// keep their patterns.
+    ///
+    /// # Panics
+    /// When there is no such taxon.
+    #[must_use]
+    pub fn of_taxa(&self, taxa: &[usize]) -> Self {
+        Self {
+            alphabet: self.alphabet,
+            masks: self.masks.clone(),
+            codes: taxa.iter().map(|&taxon| self.codes[taxon].clone()).collect(),
+            weights: self.weights.clone(),
+            of_site: self.of_site.clone(),
+            sites: self.sites.clone(),
+            undetermined: self.undetermined.clone(),
+            is_undetermined: self.is_undetermined,
+            unread: self.unread.clone(),
+            unread_codons: self.unread_codons,
+            profiles: self.profiles.clone(),
+        }
+    }
+
     /// Gives patterns frequencies of their own: for each pattern the place of its profile.
     pub fn set_profiles(&mut self, profiles: Arc<SiteProfiles>, of_pattern: Vec<u32>) {
         self.profiles = Some((profiles, of_pattern));

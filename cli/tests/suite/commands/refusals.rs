@@ -196,6 +196,11 @@ const REFUSALS: &[(&str, &str, &str)] = &[
         "--msa nowhere.phy --model JC --prefix x",
         "nowhere.phy",
     ),
+    (
+        "phylo search",
+        "--msa made.phy --model JC --effort fast --starts 2 --prefix x",
+        "leave --starts out",
+    ),
     ("phylo simulate", "--sites 10 --model JC -o x.phy", "--taxa"),
     ("phylo genes", "--msa made.phy --prefix x", "without loci"),
     (

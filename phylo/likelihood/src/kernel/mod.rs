@@ -31,7 +31,7 @@ pub use layout::Buffer;
 pub use layout::Quad;
 pub(crate) use layout::{QUAD, Spectra};
 pub(crate) use loops::Loops;
-pub(crate) use simd::{Eigen, combine_table, powers, transitions};
+pub(crate) use simd::{Eigen, combine_table, compiled_for, powers, transitions};
 pub use simd::{
     Isa, STATES_MAX, add_logarithms, any_span_beyond, combine_sites, derivatives, evaluate,
     lower_spans, multiply_up, newview, newview_pre_order, pre_order_sums,

@@ -3,12 +3,16 @@
 //! Must stay true: a padding site has all states at all tips, so that it never costs anything.
 //! Patterns with the same cost on every tree are only counted.
 
+use crate::kernel::{Isa, compiled_for};
 use crate::msa::Patterns;
 use sidecore_bare::width::ToUsize;
 
-/// The tips' state sets of all sites whose cost depends on the tree.
+/// The tips' state sets of all sites whose cost depends on the tree, and Fitch's rule on such sets.
+///
+/// A node's sets are [`Sites::words`] words. Loops are compiled for this machine's vectors.
 #[derive(Debug)]
-pub(super) struct Sites {
+pub struct Sites {
+    isa: Isa,
     /// Partition by partition: states, and blocks of [`LANES`] words a state.
     parts: Vec<Run>,
     tips: Vec<Vec<u64>>,
@@ -27,9 +31,15 @@ const LANES: usize = 4;
 type Lanes = [u64; LANES];
 
 impl Sites {
-    pub(super) fn new(parts: &[&Patterns]) -> Self {
+    /// Of some partitions.
+    ///
+    /// # Panics
+    /// When there is no partition, or one of another number of taxa.
+    #[must_use]
+    pub fn new(parts: &[&Patterns]) -> Self {
         assert!(!parts.is_empty(), "no partition");
         let mut sites = Self {
+            isa: Isa::detect(),
             parts: Vec::new(),
             tips: vec![Vec::new(); parts[0].taxa()],
             words: 0,
@@ -100,26 +110,43 @@ impl Sites {
         (again.count_ones() <= 1).then(|| u64::from(once.count_ones().saturating_sub(1)))
     }
 
-    pub(super) fn taxa(&self) -> usize {
+    /// Number of taxa.
+    #[must_use]
+    pub fn taxa(&self) -> usize {
         self.tips.len()
     }
 
     /// Words of one node.
-    pub(super) fn words(&self) -> usize {
+    #[must_use]
+    pub fn words(&self) -> usize {
         self.words
     }
 
-    /// The cost common to all trees.
-    pub(super) fn always(&self) -> u64 {
+    /// Changes at the sites that cost the same on all trees.
+    #[must_use]
+    pub fn always(&self) -> u64 {
         self.always
     }
 
-    pub(super) fn tip(&self, taxon: usize) -> &[u64] {
+    /// A taxon's sets.
+    ///
+    /// # Panics
+    /// When there is no such taxon.
+    #[must_use]
+    pub fn tip(&self, taxon: usize) -> &[u64] {
         &self.tips[taxon]
     }
 
     /// Computes a node's sets from its children's; returns the changes that it adds.
-    pub(super) fn join(&self, a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
+    ///
+    /// # Panics
+    /// When one has fewer words than a node.
+    pub fn join(&self, a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
+        compiled_for(self.isa, || self.join_parts(a, b, to))
+    }
+
+    #[inline(always)]
+    fn join_parts(&self, a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
         let (mut start, mut changes) = (0, 0);
         for part in &self.parts {
             let words = part.blocks * part.states * LANES;
@@ -138,7 +165,16 @@ impl Sites {
 
     /// Number of changes that a subtree with the sets `below` adds in a branch between `a` and `b`;
     /// if that is at least `limit`, any number of at least `limit`.
-    pub(super) fn insert(&self, a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
+    ///
+    /// # Panics
+    /// As [`Sites::join`].
+    #[must_use]
+    pub fn insert(&self, a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
+        compiled_for(self.isa, || self.insert_parts(a, b, below, limit))
+    }
+
+    #[inline(always)]
+    fn insert_parts(&self, a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
         let (mut start, mut changes) = (0, 0);
         for part in &self.parts {
             let words = part.blocks * part.states * LANES;

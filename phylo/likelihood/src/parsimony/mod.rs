@@ -25,10 +25,11 @@
 mod bits;
 mod moves;
 
+pub use bits::Sites;
+
 use crate::msa::Patterns;
 use crate::random::Random;
 use crate::tree::{EdgeId, HalfId, LENGTH_DEFAULT, LENGTH_MIN, Tree};
-use bits::Sites;
 use sidecore_bare::width::ToU64;
 
 /// The fewest changes of state that explain an alignment on a tree.

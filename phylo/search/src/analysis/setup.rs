@@ -130,6 +130,12 @@ impl Setup {
         &self.parts
     }
 
+    /// Linkage of the partitions' lengths.
+    #[must_use]
+    pub fn lengths(&self) -> Lengths {
+        self.search.lengths.unwrap_or_default()
+    }
+
     /// Linkage of the lengths under the models of a result, which have the partitions' scales.
     #[must_use]
     pub fn lengths_of_result(&self) -> Lengths {

@@ -48,7 +48,10 @@ impl Isa {
     #[must_use]
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("popcnt")
+        {
             return Self(match is_x86_feature_detected!("avx512f") {
                 true => Set::Avx512,
                 false => Set::Avx2,
@@ -81,6 +84,24 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Set::Avx512 => "avx512",
         }
+    }
+}
+
+/// Calls `work`, which is compiled for an instruction set as far as the compiler inlines it: for
+/// loops over whole numbers, which need no lanes of their own. The result is the same on all sets.
+#[inline]
+pub(crate) fn compiled_for<T>(isa: Isa, work: impl FnOnce() -> T) -> T {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,popcnt")]
+    fn avx2<T>(work: impl FnOnce() -> T) -> T {
+        work()
+    }
+    match isa.0 {
+        Set::Portable => work(),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` exists only if the machine has its features; `detect` asks for these
+        // three before it gives either.
+        Set::Avx2 | Set::Avx512 => unsafe { avx2(work) },
     }
 }
 
