@@ -242,7 +242,7 @@ impl<'r, R: Runner> Climb<'r, R> {
             self.state.cutoff = (CUTOFF * sum / count as f64).to_bits();
         }
         self.lnl = self.likelihood.optimise_lengths(FIRST_EPSILON, 1)?;
-        self.state.round += 1;
+        self.state.round = self.state.round.saturating_add(1);
         let gain = self.lnl - before;
         let least = GAIN_SHARE * self.likelihood.tree().taxa() as f64;
         if gain < least.max(GAIN_LEAST) || self.state.round >= ROUNDS_MAX {
