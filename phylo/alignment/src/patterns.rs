@@ -274,7 +274,10 @@ impl Patterns {
         Self {
             alphabet: self.alphabet,
             masks: self.masks.clone(),
-            codes: taxa.iter().map(|&taxon| self.codes[taxon].clone()).collect(),
+            codes: taxa
+                .iter()
+                .map(|&taxon| self.codes[taxon].clone())
+                .collect(),
             weights: self.weights.clone(),
             of_site: self.of_site.clone(),
             sites: self.sites.clone(),

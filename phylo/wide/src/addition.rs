@@ -1,7 +1,7 @@
 //! Stepwise addition: taxa in random order, each where it costs the fewest changes of state.
 //!
-//! Why here: all branches are tried for each taxon, which is n^2 insertions; a count ends as soon as
-//! it exceeds the least so far, mostly after a few hundred sites.
+//! Why here: all branches are tried for each taxon, which is n^2 insertions; a count ends as soon
+//! as it exceeds the least so far, mostly after a few hundred sites.
 //! Must stay true: of the cheapest branches the first is taken, on any number of engines.
 
 use crate::sets::Sets;
@@ -64,8 +64,8 @@ fn cheapest<R: Runner>(
             best: (u64::MAX, usize::MAX),
         })
         .collect();
-    // The least cost of all runs so far: what costs more needs no exact count. Relaxed: an old value
-    // is a valid bound, too, and nothing else is read by it.
+    // The least cost of all runs so far: what costs more needs no exact count. Relaxed: an old
+    // value is a valid bound, too, and nothing else is read by it.
     let least = AtomicU64::new(u64::MAX - 1);
     let ns = edges.to_u64() * INSERTION_NS;
     runner.run_sized(Work::Traverse, ns, &mut scans, |scan| {

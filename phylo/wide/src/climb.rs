@@ -332,7 +332,7 @@ const MARGIN: f64 = 10.0;
 const PLACES: usize = 2;
 /// The least gain of a move.
 const GAIN_MOVE: f64 = 0.01;
-/// The least gain of a round for which there is another: a share of the taxa, and no less than this.
+/// The least gain of a round for which there is another: for each taxon, and in all.
 const GAIN_SHARE: f64 = 0.002;
 const GAIN_LEAST: f64 = 0.5;
 const ROUNDS_MAX: u32 = 12;

@@ -3,8 +3,8 @@
 //! Top-down: [`Inference`] keeps one of each set of identical sequences (`twins`). A tree grows by
 //! stepwise addition (`addition`) and is improved by moves of subtrees that save changes of state
 //! (`moves`), both on Fitch's sets (`sets`). Then the likelihood takes over (`climb`): lengths and
-//! parameters are fitted, and subtrees move to near places while a round gains enough. Only subtrees
-//! near an earlier change are tried again.
+//! parameters are fitted, and subtrees move to near places while a round gains enough. Only
+//! subtrees near an earlier change are tried again.
 //!
 //! Why here: a whole search tries each subtree many times at many places, and most of its time goes
 //! into the last few units of log-likelihood. Of thousands of sequences one needs a good tree soon.
@@ -131,8 +131,8 @@ pub struct Found {
     pub tree: String,
     /// The tree by parsimony, with lengths by its changes.
     pub start: String,
-    /// The log-likelihood: that of one of each set of identical sequences, which all of them have at
-    /// distances of 0.
+    /// The log-likelihood: that of one of each set of identical sequences, which all of them have
+    /// at distances of 0.
     pub lnl: f64,
     /// The model of each partition, all values given.
     pub models: Vec<String>,

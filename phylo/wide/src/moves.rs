@@ -3,8 +3,8 @@
 //! Why here: places for many subtrees are sought at once, on all engines, in a tree that does not
 //! change meanwhile; moves are then made one after the other, each sought again if another one came
 //! before it.
-//! Must stay true: every move saves a change, so that rounds end; batches have a fixed size, so that
-//! the result does not depend on the number of engines.
+//! Must stay true: every move saves a change, so that rounds end; batches have a fixed size, so
+//! that the result does not depend on the number of engines.
 
 use crate::sets::Sets;
 use crate::{Stage, Step, Watch};

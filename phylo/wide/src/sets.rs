@@ -1,7 +1,7 @@
 //! Fitch's state sets of all directions of a tree that grows and changes.
 //!
-//! Why here: a change of the tree alters the sets near it, and beyond a few nodes hardly any: a walk
-//! that ends where sets stay equal visits tens of nodes of a tree of thousands.
+//! Why here: a change of the tree alters the sets near it, and beyond a few nodes hardly any: a
+//! walk that ends where sets stay equal visits tens of nodes of a tree of thousands.
 //! Must stay true: after each change, the sets of every direction are those that a tree made anew
 //! would have.
 //! Source: Fitch, Systematic Zoology 20 (1971), 406-416.
