@@ -6,8 +6,8 @@
 //! of a short branch's small entries; none is below 0.
 
 use super::functions::exponentials;
-use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
-use super::states::{Dna, Protein, States};
+use super::lanes::{Batch, CLASSES_MAX, Each, Lanes};
+use super::states::{Dna, Protein, States, Two};
 use crate::kernel::{QUAD, Quad, Shape};
 
 /// Eigenvalues and eigenvectors of a model, and the rates of its categories.

@@ -1,9 +1,9 @@
 //! evaluate and the derivatives: the kernels at a branch.
 
-use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
+use super::lanes::{Batch, CLASSES_MAX, Each, Lanes};
 use super::node::{GROUP, Side, Starts, rates_at};
 use super::scale::{add_counts, join_counts};
-use super::states::{Dna, Protein, States, quads};
+use super::states::{Dna, Protein, States, Two, quads};
 use crate::kernel::{Derivatives, Inner, Operand, QUAD, Quad, Shape, Tip};
 
 #[inline(always)]
@@ -106,6 +106,9 @@ pub(super) fn pre_order_sums<V: Batch>(
 ) {
     use Operand::{Inner, Tip};
     let weights = &weights[..shape.rates];
+    if let (4, 4, 2) = (shape.states, shape.rates, V::CLASSES) {
+        return super::four::pre_order_sums::<V>(near, moved, still, weights, sums);
+    }
     match (shape.states, *moved) {
         (4, Tip(moved)) => meetings::<V, Dna, _>(*near, moved, *still, weights, sums),
         (4, Inner(moved)) => meetings::<V, Dna, _>(*near, moved, *still, weights, sums),

@@ -102,6 +102,18 @@ pub(super) trait Batch: Copy {
     /// The same quad for every class.
     fn same(quad: &Quad) -> Self;
     fn load(quads: Each<&Quad>) -> Self;
+    /// As many quads that lie together as a batch has classes, from `at` on.
+    ///
+    /// # Safety
+    /// `quads` has them.
+    unsafe fn together(quads: &[Quad], at: usize) -> Self;
+    /// Writes them there.
+    ///
+    /// # Safety
+    /// `quads` has them.
+    unsafe fn put(self, quads: &mut [Quad], at: usize);
+    /// Each part's value `J`, in all of its lanes.
+    fn each<const J: i32>(self) -> Self;
     fn values<'a>(quads: Each<&'a Quad>) -> Self::Values<'a>;
     /// Each class's value `J`, in all of its lanes.
     fn spread<const J: i32>(values: Self::Values<'_>) -> Self;
@@ -127,6 +139,20 @@ impl<V: Lanes> Batch for V {
     #[inline(always)]
     fn load(quads: Each<&Quad>) -> Self {
         Lanes::load(quads[0])
+    }
+    #[inline(always)]
+    unsafe fn together(quads: &[Quad], at: usize) -> Self {
+        // SAFETY: the caller's promise.
+        Lanes::load(unsafe { quads.get_unchecked(at) })
+    }
+    #[inline(always)]
+    unsafe fn put(self, quads: &mut [Quad], at: usize) {
+        // SAFETY: the caller's promise.
+        self.store(unsafe { quads.get_unchecked_mut(at) });
+    }
+    #[inline(always)]
+    fn each<const J: i32>(self) -> Self {
+        Self::splat(self.to_array()[J as usize])
     }
     #[inline(always)]
     fn values(quads: Each<&Quad>) -> &Quad {
@@ -156,75 +182,6 @@ impl<V: Lanes> Batch for V {
     #[inline(always)]
     fn class(self, _: usize) -> V {
         self
-    }
-}
-
-/// Two batches in one: sums that do not wait for one another, and one load of what both need.
-#[derive(Clone, Copy)]
-pub(super) struct Two<V>(V, V);
-
-impl<V: Batch> Two<V> {
-    /// The second batch's values of each.
-    #[inline(always)]
-    fn second<T: Copy>(each: Each<T>) -> Each<T> {
-        const { assert!(CLASSES_MAX == 4) };
-        let first = V::CLASSES;
-        [
-            each[first % 4],
-            each[(first + 1) % 4],
-            each[(first + 2) % 4],
-            each[(first + 3) % 4],
-        ]
-    }
-}
-
-impl<V: Batch> Batch for Two<V> {
-    type Lanes = V::Lanes;
-    type Values<'a> = [V::Values<'a>; 2];
-    const CLASSES: usize = 2 * V::CLASSES;
-
-    #[inline(always)]
-    fn same(quad: &Quad) -> Self {
-        let same = V::same(quad);
-        Self(same, same)
-    }
-    #[inline(always)]
-    fn load(quads: Each<&Quad>) -> Self {
-        Self(V::load(quads), V::load(Self::second(quads)))
-    }
-    #[inline(always)]
-    fn values<'a>(quads: Each<&'a Quad>) -> [V::Values<'a>; 2] {
-        [V::values(quads), V::values(Self::second(quads))]
-    }
-    #[inline(always)]
-    fn spread<const J: i32>(values: [V::Values<'_>; 2]) -> Self {
-        Self(V::spread::<J>(values[0]), V::spread::<J>(values[1]))
-    }
-    #[inline(always)]
-    fn mul(self, other: Self) -> Self {
-        Self(self.0.mul(other.0), self.1.mul(other.1))
-    }
-    #[inline(always)]
-    fn mul_add(self, other: Self, more: Self) -> Self {
-        Self(
-            self.0.mul_add(other.0, more.0),
-            self.1.mul_add(other.1, more.1),
-        )
-    }
-    #[inline(always)]
-    fn max(self, other: Self) -> Self {
-        Self(self.0.max(other.0), self.1.max(other.1))
-    }
-    #[inline(always)]
-    fn min(self, other: Self) -> Self {
-        Self(self.0.min(other.0), self.1.min(other.1))
-    }
-    #[inline(always)]
-    fn class(self, class: usize) -> V::Lanes {
-        match class.checked_sub(V::CLASSES) {
-            None => self.0.class(class),
-            Some(class) => self.1.class(class),
-        }
     }
 }
 
@@ -505,6 +462,20 @@ mod avx512 {
                 let high = _mm256_loadu_pd(quads[1].as_ptr());
                 Self(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
             }
+        }
+        #[inline(always)]
+        unsafe fn together(quads: &[Quad], at: usize) -> Self {
+            // SAFETY: the caller's promise: two quads, eight doubles.
+            Self(unsafe { _mm512_loadu_pd(quads.as_ptr().add(at).cast()) })
+        }
+        #[inline(always)]
+        unsafe fn put(self, quads: &mut [Quad], at: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { _mm512_storeu_pd(quads.as_mut_ptr().add(at).cast(), self.0) }
+        }
+        #[inline(always)]
+        fn each<const J: i32>(self) -> Self {
+            Self::spread::<J>(self)
         }
         #[inline(always)]
         fn values(quads: Each<&Quad>) -> Self {

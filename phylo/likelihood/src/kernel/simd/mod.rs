@@ -9,6 +9,7 @@
 
 mod branch;
 mod edge;
+mod four;
 mod functions;
 mod lanes;
 mod node;

@@ -6,9 +6,9 @@
 //! slow and the fast rate are hundreds of orders of magnitude apart, and one scaler for all rates
 //! would lose one of them.
 
-use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
+use super::lanes::{Batch, CLASSES_MAX, Each, Lanes};
 use super::scale::{count_scaling, join_counts};
-use super::states::{Dna, Protein, States};
+use super::states::{Dna, Protein, States, Two};
 use crate::kernel::{Inner, Operand, QUAD, Quad, SCALE, Shape, THRESHOLD, Tip};
 
 /// Classes that are processed together.

@@ -3,7 +3,7 @@
 //! Must stay true: a rate has exactly [`States::QUADS`] quads in every slice that is passed here;
 //! reads rely on it without a check.
 
-use super::lanes::{Batch, Each, Lanes};
+use super::lanes::{Batch, CLASSES_MAX, Each, Lanes};
 use crate::kernel::Quad;
 
 /// Applies a matrix to one rate of a batch's spans.
@@ -188,4 +188,90 @@ fn add_column<V: Batch>(sums: &mut [V; 5], column: &[Quad; 5], value: V) {
     sums[2] = V::same(&column[2]).mul_add(value, sums[2]);
     sums[3] = V::same(&column[3]).mul_add(value, sums[3]);
     sums[4] = V::same(&column[4]).mul_add(value, sums[4]);
+}
+
+/// Two batches in one: sums that do not wait for one another, and one load of what both need.
+#[derive(Clone, Copy)]
+pub(super) struct Two<V>(V, V);
+
+impl<V: Batch> Two<V> {
+    /// The second batch's values of each.
+    #[inline(always)]
+    fn second<T: Copy>(each: Each<T>) -> Each<T> {
+        const { assert!(CLASSES_MAX == 4) };
+        let first = V::CLASSES;
+        [
+            each[first % 4],
+            each[(first + 1) % 4],
+            each[(first + 2) % 4],
+            each[(first + 3) % 4],
+        ]
+    }
+}
+
+impl<V: Batch> Batch for Two<V> {
+    type Lanes = V::Lanes;
+    type Values<'a> = [V::Values<'a>; 2];
+    const CLASSES: usize = 2 * V::CLASSES;
+
+    #[inline(always)]
+    fn same(quad: &Quad) -> Self {
+        let same = V::same(quad);
+        Self(same, same)
+    }
+    #[inline(always)]
+    fn load(quads: Each<&Quad>) -> Self {
+        Self(V::load(quads), V::load(Self::second(quads)))
+    }
+    #[inline(always)]
+    unsafe fn together(quads: &[Quad], at: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self(V::together(quads, at), V::together(quads, at + V::CLASSES)) }
+    }
+    #[inline(always)]
+    unsafe fn put(self, quads: &mut [Quad], at: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.0.put(quads, at);
+            self.1.put(quads, at + V::CLASSES);
+        }
+    }
+    #[inline(always)]
+    fn each<const J: i32>(self) -> Self {
+        Self(self.0.each::<J>(), self.1.each::<J>())
+    }
+    #[inline(always)]
+    fn values<'a>(quads: Each<&'a Quad>) -> [V::Values<'a>; 2] {
+        [V::values(quads), V::values(Self::second(quads))]
+    }
+    #[inline(always)]
+    fn spread<const J: i32>(values: [V::Values<'_>; 2]) -> Self {
+        Self(V::spread::<J>(values[0]), V::spread::<J>(values[1]))
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        Self(self.0.mul(other.0), self.1.mul(other.1))
+    }
+    #[inline(always)]
+    fn mul_add(self, other: Self, more: Self) -> Self {
+        Self(
+            self.0.mul_add(other.0, more.0),
+            self.1.mul_add(other.1, more.1),
+        )
+    }
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0), self.1.max(other.1))
+    }
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        Self(self.0.min(other.0), self.1.min(other.1))
+    }
+    #[inline(always)]
+    fn class(self, class: usize) -> V::Lanes {
+        match class.checked_sub(V::CLASSES) {
+            None => self.0.class(class),
+            Some(class) => self.1.class(class),
+        }
+    }
 }

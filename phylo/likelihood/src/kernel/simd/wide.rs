@@ -9,8 +9,8 @@
 use super::branch::{self, Eigen};
 use super::functions::exponentials;
 use super::lanes::{Batch, Lanes, Portable};
-use super::node;
 use super::scale::{add_counts, count_scaling, join_counts};
+use super::{four, node};
 use crate::kernel::{Operand, QUAD, Quad, SCALE, Shape, THRESHOLD, Tip};
 
 /// Most quads of one rate's states.
@@ -28,10 +28,23 @@ pub(super) fn newview<V: Batch>(
     scalers: &mut [u16],
     scale: bool,
 ) -> bool {
+    // Counts of scalings and narrow registers take the loops for any number of rates.
+    if let (4, 4, 2, false) = (shape.states, shape.rates, V::CLASSES, scale)
+        && !is_scaled(left)
+        && !is_scaled(right)
+    {
+        four::newview::<V>(left, right, values);
+        return false;
+    }
     match shape.states {
         4 | 20 => node::newview::<V>(shape, left, right, values, scalers, scale),
         _ => any_newview(shape, left, right, values, scalers, scale),
     }
+}
+
+#[inline(always)]
+fn is_scaled(side: &Operand<'_>) -> bool {
+    matches!(side, Operand::Inner(inner) if !inner.scalers.is_empty())
 }
 
 #[inline(always)]
@@ -84,6 +97,9 @@ pub(super) fn newview_pre_order<V: Batch>(
     own: &[Quad],
     values: &mut [Quad],
 ) {
+    if let (4, 4, 2) = (shape.states, shape.rates, V::CLASSES) {
+        return four::newview_pre_order::<V>(parent, sibling, own, values);
+    }
     if matches!(shape.states, 4 | 20) {
         return node::newview_pre_order::<V>(shape, parent, sibling, own, values);
     }
