@@ -5,7 +5,7 @@
 
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
-use crate::repeats::{Classes, Repeats};
+use crate::repeats::{Classes, PAIRS_EACH, PAIRS_OF_FOUR, Repeats};
 use crate::steps::{Group, Member, Order, Scaling, Slope, Step, Sums, Update};
 use crate::tally::Tally;
 use crate::values::{Child, Descent, Node, Values};
@@ -272,7 +272,11 @@ impl Chunk {
         // above, which differs by pattern.
         let classes = match sources.map(|source| source.classes.as_ref()) {
             [Some(left), Some(right)] if update.order == Order::Post => {
-                self.repeats.of_node(left, right, lists_max)
+                let pairs = match kernels.shape().states {
+                    4 => PAIRS_OF_FOUR,
+                    _ => PAIRS_EACH,
+                };
+                self.repeats.of_node(left, right, lists_max, pairs)
             }
             _ => None,
         };

@@ -3,7 +3,7 @@
 use crate::abi::{NONE, Refusal};
 use crate::chunk::Chunk;
 use crate::engines;
-use crate::instance::{Instance, Mode, count};
+use crate::instance::{Instance, Mode, Models, count};
 use crate::kernels::Kernels;
 use crate::matrices::{Eigen, Matrix};
 use sidecore_bare::width::ToU64;
@@ -40,9 +40,31 @@ struct Job {
     model: usize,
     rates: usize,
     length: f64,
-    /// The places of the matrix and its derivatives; none where one is not wanted.
-    indices: Vec<Option<usize>>,
+    indices: Indices,
+    /// Empty unless engines make them.
     made: Vec<Matrix>,
+}
+
+/// The places of a matrix and its derivatives, up to the last that is wanted.
+#[derive(Debug, Clone, Copy)]
+struct Indices {
+    all: [Option<usize>; 3],
+    number: usize,
+}
+
+impl Indices {
+    fn iter(&self) -> impl Iterator<Item = Option<usize>> + '_ {
+        self.all[..self.number].iter().copied()
+    }
+}
+
+impl Job {
+    fn make(&self, kernels: Kernels, models: &Models, made: &mut [Matrix]) {
+        // There is one: `Instance::job` looked.
+        if let Some(eigen) = &models.eigen[self.model] {
+            eigen.matrices(kernels, &models.rates[self.rates], self.length, made);
+        }
+    }
 }
 
 impl Instance {
@@ -344,33 +366,47 @@ impl Instance {
     ) -> Result<(), Refusal> {
         let jobs = branches.map(|branch| self.job(&branch));
         let mut jobs = jobs.collect::<Result<Vec<Job>, Refusal>>()?;
-        let mut matrices = 0;
-        for job in &mut jobs {
-            for index in &job.indices {
-                // Matrices move into their jobs, so engines write without locks.
-                let matrix = index.map(|index| std::mem::take(&mut self.matrices[index]));
-                job.made.push(matrix.unwrap_or_default());
-                matrices += 1;
+        let ns = self.matrices_ns(jobs.iter().map(|job| job.indices.number).sum());
+        if !engines::are_many(self.width, ns, jobs.len()) {
+            // One list serves all jobs.
+            let mut made = Vec::with_capacity(3);
+            for job in jobs {
+                self.take_matrices(job.indices, &mut made);
+                job.make(self.kernels, &self.models, &mut made);
+                self.put_matrices(job.indices, made.drain(..));
             }
+            return Ok(());
+        }
+        for job in &mut jobs {
+            // Matrices move into their jobs, so engines write without locks.
+            self.take_matrices(job.indices, &mut job.made);
         }
         let (kernels, models) = (self.kernels, &self.models);
-        let ran = engines::run(self.width, self.matrices_ns(matrices), &mut jobs, |job| {
-            let eigen = models.eigen[job.model].as_ref();
-            // There is one: `job` looked.
-            if let Some(eigen) = eigen {
-                let rates = &models.rates[job.rates];
-                eigen.matrices(kernels, rates, job.length, &mut job.made);
-            }
+        let ran = engines::run(self.width, ns, &mut jobs, |job| {
+            let mut made = std::mem::take(&mut job.made);
+            job.make(kernels, models, &mut made);
+            job.made = made;
         });
         // All matrices go back even where a job failed.
         for job in jobs {
-            for (index, matrix) in job.indices.into_iter().zip(job.made) {
-                if let Some(index) = index {
-                    self.matrices[index] = matrix;
-                }
-            }
+            self.put_matrices(job.indices, job.made.into_iter());
         }
         ran
+    }
+
+    fn take_matrices(&mut self, indices: Indices, made: &mut Vec<Matrix>) {
+        for index in indices.iter() {
+            let matrix = index.map(|index| std::mem::take(&mut self.matrices[index]));
+            made.push(matrix.unwrap_or_default());
+        }
+    }
+
+    fn put_matrices(&mut self, indices: Indices, made: impl Iterator<Item = Matrix>) {
+        for (index, matrix) in indices.iter().zip(made) {
+            if let Some(index) = index {
+                self.matrices[index] = matrix;
+            }
+        }
     }
 
     /// The matrices of branches with a model for each category, whose rates are in the models.
@@ -397,7 +433,7 @@ impl Instance {
                     whole.set_category(kernels, category, block);
                 }
             }
-            made.extend(indices.into_iter().zip(whole));
+            made.extend(indices.iter().zip(whole));
         }
         for (index, matrix) in made {
             if let Some(index) = index {
@@ -408,12 +444,16 @@ impl Instance {
     }
 
     /// The matrix of a branch, and those of its derivatives up to the last that is wanted.
-    fn indices_of(&self, branch: &Branch) -> Result<Vec<Option<usize>>, Refusal> {
+    fn indices_of(&self, branch: &Branch) -> Result<Indices, Refusal> {
         // Second derivatives may be wanted alone; each is made from the one before.
         let last = branch.indices.iter().rposition(Option::is_some);
-        let indices = branch.indices.into_iter().take(last.map_or(0, |at| at + 1));
+        let number = last.map_or(0, |at| at + 1);
         let below = |index| below(index, self.matrices.len());
-        indices.map(|index| index.map(below).transpose()).collect()
+        let mut all = [None; 3];
+        for (to, index) in all.iter_mut().zip(branch.indices) {
+            *to = index.map(below).transpose()?;
+        }
+        Ok(Indices { all, number })
     }
 
     fn job(&self, branch: &Branch) -> Result<Job, Refusal> {
@@ -427,7 +467,7 @@ impl Instance {
             model,
             rates,
             length: branch.length,
-            made: Vec::with_capacity(indices.len()),
+            made: Vec::new(),
             indices,
         })
     }

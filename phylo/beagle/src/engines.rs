@@ -44,13 +44,17 @@ pub(crate) fn run<T: Send>(
     unit: impl Fn(&mut T) + Sync,
 ) -> Result<(), Refusal> {
     // Asked before the pool is: a client with little work never starts threads.
-    let wide = width.0 > 1 && off_load_class(Work::Traverse, ns, chunks.len()).is_some();
-    let pool = wide.then(pool).flatten();
+    let pool = are_many(width, ns, chunks.len()).then(pool).flatten();
     match pool {
         Some(pool) => pool.run_sized(Work::Traverse, ns, chunks, unit),
         None => Serial.run(Work::Traverse, chunks, unit),
     }
     .map_err(|_| Refusal::General)
+}
+
+/// True if some chunks, which take one core about `ns` nanoseconds, are worth several engines.
+pub(crate) fn are_many(width: Width, ns: u64, chunks: usize) -> bool {
+    width.0 > 1 && off_load_class(Work::Traverse, ns, chunks).is_some()
 }
 
 /// The pool of this process; none if its threads could not be started.

@@ -65,7 +65,7 @@ pub(crate) struct Instance {
     pub(crate) order: Vec<usize>,
     pub(crate) partitions: usize,
     pub(crate) chunks: Vec<Chunk>,
-    pending: Vec<Step>,
+    pub(crate) pending: Vec<Step>,
     /// The last results, by group.
     pub(crate) results: Vec<Sums>,
 }
@@ -231,12 +231,18 @@ impl Instance {
 
     /// Puts a step down; many are run before more are taken.
     pub(crate) fn put(&mut self, step: Step) -> Result<(), Refusal> {
-        // Bounded: a client may go on for ever without asking for a result.
-        if self.pending.len() >= PENDING_MAX {
-            self.settle()?;
-        }
+        self.make_room()?;
         self.pending.push(step);
         Ok(())
+    }
+
+    /// Before steps are put down.
+    pub(crate) fn make_room(&mut self) -> Result<(), Refusal> {
+        // Bounded: a client may go on for ever without asking for a result.
+        match self.pending.len() >= PENDING_MAX {
+            true => self.settle(),
+            false => Ok(()),
+        }
     }
 
     /// Runs all steps that were put down.

@@ -14,12 +14,21 @@ impl Instance {
         order: Order,
         operations: impl Iterator<Item = (Operation, Option<c_int>, c_int)>,
     ) -> Result<(), Refusal> {
-        let updates = operations.map(|(operation, partition, cumulative)| {
+        self.make_room()?;
+        let before = self.pending.len();
+        for (operation, partition, cumulative) in operations {
             let partition = partition.map(|partition| below(partition, self.partitions));
-            self.update_of(order, operation, partition.transpose()?, cumulative)
-        });
-        for update in updates.collect::<Result<Vec<Update>, Refusal>>()? {
-            self.put(Step::Update(update))?;
+            let update = partition
+                .transpose()
+                .and_then(|partition| self.update_of(order, operation, partition, cumulative));
+            match update {
+                Ok(update) => self.pending.push(Step::Update(update)),
+                Err(refusal) => {
+                    // An error changes nothing.
+                    self.pending.truncate(before);
+                    return Err(refusal);
+                }
+            }
         }
         Ok(())
     }

@@ -56,7 +56,13 @@ impl Repeats {
         left: &Arc<Classes>,
         right: &Arc<Classes>,
         lists_max: usize,
+        pairs_each: (usize, usize),
     ) -> Option<Arc<Classes>> {
+        let pairs = left.first.len() * right.first.len();
+        // Before the lookup, so that a list that does not pay costs nothing.
+        if pairs > left.of.len() * pairs_each.0 / pairs_each.1 {
+            return None;
+        }
         let key = (left.stamp, right.stamp);
         if let Some(made) = self.made.get(&key) {
             return made.clone();
@@ -65,18 +71,15 @@ impl Repeats {
             // Trees go on changing: what was used lately is soon made again.
             self.made.clear();
         }
-        let wide = [left.first.len(), right.first.len()];
-        let made = self.make(&left.of, &right.of, wide).map(Arc::new);
+        let wide = right.first.len();
+        let made = self.make(&left.of, &right.of, pairs, wide).map(Arc::new);
         self.made.insert(key, made.clone());
         made
     }
 
-    fn make(&mut self, left: &[u16], right: &[u16], wide: [usize; 2]) -> Option<Classes> {
-        let pairs = wide[0] * wide[1];
+    /// `wide` is the number of classes on the right, `pairs` that of both, multiplied.
+    fn make(&mut self, left: &[u16], right: &[u16], pairs: usize, wide: usize) -> Option<Classes> {
         let most = left.len() * SHARE_MAX.0 / SHARE_MAX.1;
-        if pairs > left.len() * PAIRS_EACH {
-            return None;
-        }
         self.table.clear();
         self.table.resize(pairs, NO_CLASS);
         // Most lists of deep nodes are given up: they are made in memory that is used again.
@@ -84,7 +87,7 @@ impl Repeats {
         self.first.clear();
         self.below.iter_mut().for_each(Vec::clear);
         for (pattern, (&a, &b)) in (0..).zip(left.iter().zip(right)) {
-            let class = &mut self.table[usize::from(a) * wide[1] + usize::from(b)];
+            let class = &mut self.table[usize::from(a) * wide + usize::from(b)];
             if *class == NO_CLASS {
                 if self.first.len() >= most {
                     return None;
@@ -108,8 +111,11 @@ impl Repeats {
 }
 
 const NO_CLASS: u16 = u16::MAX;
-/// Pairs of classes of two children for each pattern, at most: the table stays in the cache, and is
-/// cleared in less time than classes save.
-const PAIRS_EACH: usize = 32;
+/// Pairs of classes of two children for each pattern, at most, as a fraction: the table stays in
+/// the cache, and is cleared in less time than classes save.
+pub(crate) const PAIRS_EACH: (usize, usize) = (32, 1);
+/// The same for four states: a list takes longer to make than the partials of a node, so that only
+/// lists pay that are short and come again, those of few tips.
+pub(crate) const PAIRS_OF_FOUR: (usize, usize) = (1, 1);
 /// Share of the patterns that classes may be: beyond it the indirection costs what it saves.
 const SHARE_MAX: (usize, usize) = (3, 4);

@@ -57,6 +57,8 @@ fn started(library: &Library) {
             if let Ok(list) = library.get::<List>(b"beagleGetResourceList\0") {
                 list();
             }
+            // One handle stays: a library that is loaded again would find them again.
+            std::mem::forget(Library::new("libhmsbeagle.so.1"));
         }
     });
 }
