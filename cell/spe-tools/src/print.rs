@@ -46,11 +46,14 @@ pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
         };
         let format = literal(source, &tokens[first.0..first.1]).map(|format| printed(&format));
         let bytes = |part: &(usize, usize)| (tokens[part.0].start, tokens[part.1 - 1].end);
-        // A declaration.
-        if rest.last().is_some_and(|last| {
+        let varies = rest.last().is_some_and(|last| {
             let (start, end) = bytes(last);
             source[start..end].ends_with(b"...")
-        }) {
+        });
+        // A declaration; one of the user's own may have other parameters, behind its type.
+        let typed = before.first().is_some_and(u8::is_ascii_alphabetic)
+            && !matches!(before, b"return" | b"else" | b"do");
+        if varies || (typed && format.is_none()) {
             continue;
         }
         for (number, part) in rest.iter().enumerate() {
@@ -204,6 +207,7 @@ mod tests {
             "printf(\"%8.3,vf\", a);",
             "printf(format);",
             "void printf(char *format, ...) {}",
+            "static int printf(const char *format, int number) {}",
             "int printf(const char *, ...);",
             "a.printf(\"%d\", a); a->printf(\"%d\", a);",
             "printf(\"100%\");",

@@ -166,8 +166,8 @@ pub(crate) mod operand {
         }
     }
 
-    /// The first piece of `a.b[i]->name`, by the place of the name.
-    pub(super) fn first(text: &Text<'_>, name: usize) -> usize {
+    /// The first piece of `a.b[i]->name`, by the place of the name; nothing where it is not clear.
+    pub(super) fn first(text: &Text<'_>, name: usize) -> Option<usize> {
         let mut first = name;
         loop {
             let dot = match first.checked_sub(1) {
@@ -177,20 +177,22 @@ pub(crate) mod operand {
                 {
                     before - 1
                 }
-                _ => return first,
+                _ => return Some(first),
             };
-            let Some(mut start) = dot.checked_sub(1) else {
-                return first;
-            };
+            let mut start = dot.checked_sub(1)?;
             // A member in a list of values has nothing before its dot.
             if !text.is_word(start) && !matches!(text.at(start), b"]" | b")") {
-                return first;
+                return None;
             }
             while let (b"]" | b")", Some(open)) = (text.at(start), text.partner(start)) {
                 start = open;
                 let Some(before) = open.checked_sub(1) else {
                     break;
                 };
+                // `if (a) (b).c`, `(T)(b).c` and `f(a)(b).c` look alike.
+                if text.at(open) == b"(" && text.at(before) == b")" {
+                    return None;
+                }
                 let named = text.is_word(before)
                     && !matches!(
                         text.at(before),

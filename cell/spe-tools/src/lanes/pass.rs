@@ -276,7 +276,10 @@ impl<'a> Pass<'a> {
             return;
         };
         let from = self.types.variable(text.at(shut + 2));
-        let alone = from.is_some_and(|from| from.vector) && close == shut + 3;
+        let alone = from.is_some_and(|from| from.vector && from.width != to.width);
+        // A value has no address.
+        let addressed = place > 0 && text.at(place - 1) == b"&";
+        let alone = alone && close == shut + 3 && !addressed;
         if reference == 0 || (constant == 1 && alone) {
             self.call_cast(place, shut, name, close);
         } else if from.is_some_and(|from| from.width != to.width) {
@@ -303,7 +306,9 @@ impl<'a> Pass<'a> {
             || (before == b"{" && text.at(close + 1) == b";")
             || (matches!(text.at(open + 1), b"*" | b"&")
                 && matches!(text.at(close + 1), b"(" | b"["));
+        // `a::T(x)`, and `using f = T(x)`.
         let scoped = place > 1 && before == b":" && text.at(place - 2) == b":";
+        let scoped = scoped || (place > 2 && text.at(place - 3) == b"using");
         if expected && !declares && !scoped && operand::begins(text, open + 1) {
             self.call_cast(place, place, place, close);
         }
@@ -434,13 +439,13 @@ impl<'a> Pass<'a> {
     fn through(&mut self, place: usize) {
         let text = self.text;
         // A pointer in a structure begins with the structure.
-        let first = operand::first(text, place);
+        let Some(first) = operand::first(text, place) else {
+            return;
+        };
         let before = first
             .checked_sub(1)
             .map_or(&b""[..], |before| text.at(before));
         let (start, end) = match (before, text.at(place + 1)) {
-            // A member in a list of values.
-            (b".", _) => return,
             (b"*", _) if operand::dereferences(text, first - 1) => {
                 if self.types.is_declarator(text, first - 1) {
                     return;

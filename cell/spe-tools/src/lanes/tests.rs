@@ -319,13 +319,14 @@ fn a_function_without_a_prototype_is_found_by_its_vectors() {
 fn pointers_in_structures_find_the_quadword() {
     let source = "int a(int x) { return x & 15; } struct s { __spe_vec_uchar16 *p; }; \
                   v = *s.p; w = q->a[1].p[i]; x = (*t).p[2]; y = a > p[1]; z = { .p = r }; \
-                  __spe_vec_uint4 b = { 1 }, *p; g(1, *p); a = 1, *p = b;";
+                  __spe_vec_uint4 b = { 1 }, *p; g(1, *p); a = 1, *p = b; if (a) (*t).p[2] = b;";
     let found = exact(source);
     assert!(
         found.ends_with(
             "v = *__lane_at(s.p); w = (*__lane_at(&q->a[1].p[i])); \
              x = (*__lane_at(&(*t).p[2])); y = a > (*__lane_at(&p[1])); z = { .p = r }; \
-             __spe_vec_uint4 b = { 1 }, *p; g(1, *__lane_at(p)); a = 1, *__lane_at(p) = b;"
+             __spe_vec_uint4 b = { 1 }, *p; g(1, *__lane_at(p)); a = 1, *__lane_at(p) = b; \
+             if (a) (*t).p[2] = b;"
         ),
         "{found}"
     );
@@ -376,6 +377,8 @@ fn casts_of_cplusplus_are_no_declarations() {
         "std::function<__spe_vec_uint4(int)> h;",
         "struct s { operator __spe_vec_uint4() const; };",
         "x = reinterpret_cast<__spe_vec_uint4 &>(y);",
+        "x = &reinterpret_cast<const __spe_vec_uint4 &>(y);",
+        "using f = __spe_vec_uint4(other);",
     ] {
         assert!(plus(source).ends_with(source), "{source}");
     }

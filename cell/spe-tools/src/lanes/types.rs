@@ -168,11 +168,7 @@ impl Types {
         while let Some(before) = first.checked_sub(1) {
             first = match (text.at(before), text.partner(before)) {
                 // A list of values; behind anything else a block has ended.
-                (b"}", Some(open))
-                    if open > 0 && matches!(text.at(open - 1), b"=" | b"," | b"(" | b")") =>
-                {
-                    open
-                }
+                (b"}", Some(open)) if open > 0 && self.begins_values(text, open - 1) => open,
                 (b")" | b"]", Some(open)) => open,
                 (b";" | b"{" | b"}", _) => break,
                 // Arguments, or the sizes of an array.
@@ -183,6 +179,15 @@ impl Types {
         matches!(text.at(first), b"struct" | b"union" | b"typedef")
             || QUALIFIERS.contains(&text.at(first))
             || self.is_type(text, first, first + 1)
+    }
+
+    /// True for what stands before the braces of a list of values.
+    fn begins_values(&self, text: &Text<'_>, before: usize) -> bool {
+        match (text.at(before), text.partner(before)) {
+            (b"=" | b"," | b"(", _) => true,
+            (b")", Some(open)) => self.is_type(text, open + 1, before),
+            _ => false,
+        }
     }
 
     /// The name of a function with vectors whose parameters are declared behind its parentheses, in

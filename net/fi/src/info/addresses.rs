@@ -83,9 +83,9 @@ fn has_format(address: IpAddr, format: u32) -> bool {
     }
 }
 
-/// An address of the hints; one that cannot be read is an error.
+/// An address of the hints; one that cannot be read is an error, one without bytes is none.
 fn hinted(at: *const c_void, bytes: usize) -> Result<Option<SocketAddr>, c_int> {
-    if at.is_null() {
+    if at.is_null() || bytes == 0 {
         return Ok(None);
     }
     // SAFETY: an address of the hints, as long as they say.
