@@ -265,7 +265,8 @@ fn vectors_of_the_compiler_s_attribute_are_vectors() {
         "typedef unsigned int v4 __attribute__((vector_size(16)));",
         "typedef unsigned int __attribute__((__vector_size__(16))) v4;",
     ] {
-        let found = exact(&format!("{declared} void f(void) {{ x = (v4)y; }}"));
+        let source = format!("__spe_vec_uchar16 b; {declared} void f(void) {{ x = (v4)y; }}");
+        let found = exact(&source);
         assert!(found.ends_with("x = __lane_cast(v4, y); }"), "{found}");
     }
 }
