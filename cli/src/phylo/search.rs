@@ -248,7 +248,7 @@ struct Options {
     /// Prefix of the names of all written files
     #[arg(long, value_name = "PREFIX")]
     prefix: PathBuf,
-    /// Effort: full, or fast for one quick climb from one tree, for 1,000 to 50,000 sequences
+    /// Effort: full, or fast for one quick climb from one tree, for thousands of sequences
     #[arg(long, value_parser = efforts(), value_name = "EFFORT", default_value = "full")]
     effort: Effort,
     /// Searches; 10 unless given, or as many as --start-trees has
