@@ -314,14 +314,7 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
         if text.at(piece) == b"static_cast" && types.shape(&text, piece + 2, piece + 3).is_some() {
             continue;
         }
-        let refused = || {
-            let (file, line) = text.position(piece);
-            let (from, to) = conversion.counts;
-            Error::Refused(format!(
-                "{file}:{line}: error: lanes: a vector of {from} elements meets one of {to} here \
-                 without a cast; write it, so that the bits are the SPU's"
-            ))
-        };
+        let refused = || refusal(&text, piece, conversion);
         let name = conversion.to.ok_or_else(refused)?;
         let (begin, end) = match whole {
             Some(whole) => whole,
@@ -344,15 +337,20 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
         }
         done = end;
         let star = if conversion.pointer { " *" } else { "" };
-        put(
-            &text,
-            &types,
-            &mut edits,
-            (begin, end),
-            &format!("({name}{star})"),
-        );
+        let cast = format!("({name}{star})");
+        put(&text, &types, &mut edits, (begin, end), &cast);
     }
     Ok((!edits.is_empty()).then(|| edits.apply(source)))
+}
+
+/// The error for a conversion that no cast can say.
+fn refusal(text: &Text<'_>, piece: usize, conversion: &Conversion) -> Error {
+    let (file, line) = text.position(piece);
+    let (from, to) = conversion.counts;
+    Error::Refused(format!(
+        "{file}:{line}: error: lanes: a vector of {from} elements meets one of {to} here without a \
+         cast; write it, so that the bits are the SPU's"
+    ))
 }
 
 /// Puts a cast before the expression of the pieces from `begin` to before `end`.

@@ -133,21 +133,10 @@ impl<'a> Pass<'a> {
         let end = operand::end(text, types, close + 1)?;
         let name = String::from_utf8_lossy(text.at(type_at)).into_owned();
         if text.is_constant(open) {
-            let to = types.vector(text.at(type_at))?;
-            let base = types.base(text.at(type_at))?;
-            if let Some(mut literal) = constant::cast(text, types, &base, to, close + 1, end) {
-                // As a whole element it needs no type, and must not have one: see `literal`.
-                let (from, to) = self.element(open, end).unwrap_or_else(|| {
-                    literal.insert_str(0, &format!("({name})"));
-                    (open, end)
-                });
-                self.edits
-                    .replace(text.start(from), text.end(to - 1), literal);
-                return Some(to);
-            }
+            let behind = self.cast_of_numbers(open, type_at, end);
             // C++ also computes initializers when the program starts.
-            if !self.plus {
-                return None;
+            if behind.is_some() || !self.plus {
+                return behind;
             }
         }
         if self.lanes == Lanes::Off {
@@ -173,16 +162,29 @@ impl<'a> Pass<'a> {
         };
         let start = text.start(open);
         // `return(T)x` has no blank between its words.
-        let blank = if named && text.end(open - 1) == start {
-            " "
-        } else {
-            ""
-        };
+        let joined = named && text.end(open - 1) == start;
+        let blank = if joined { " " } else { "" };
         self.edits
             .replace(start, text.end(close), format!("{blank}{call}({name}, "));
         let behind = text.end(end - 1);
         self.edits.replace(behind, behind, ")");
         None
+    }
+
+    /// `(T) operand` in an initializer that the compiler must evaluate.
+    fn cast_of_numbers(&mut self, open: usize, type_at: usize, end: usize) -> Option<usize> {
+        let (text, word) = (self.text, self.text.at(type_at));
+        let (to, base) = (self.types.vector(word)?, self.types.base(word)?);
+        let operand = text.partner(open)? + 1;
+        let mut literal = constant::cast(text, self.types, &base, to, operand, end)?;
+        // As a whole element it needs no type, and must not have one: see `literal`.
+        let (from, to) = self.element(open, end).unwrap_or_else(|| {
+            literal.insert_str(0, &format!("({})", String::from_utf8_lossy(word)));
+            (open, end)
+        });
+        self.edits
+            .replace(text.start(from), text.end(to - 1), literal);
+        Some(to)
     }
 
     /// `spu_splats(number)` as an initializer of a vector that the compiler must evaluate.
