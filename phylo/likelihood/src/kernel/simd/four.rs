@@ -104,8 +104,11 @@ fn meetings<V: Batch, B: Whole>(
     let sums = above[..fours].iter_mut().zip(&mut below[..fours]);
     for (four, (above, below)) in sums.enumerate() {
         let mut rows = [[V::Lanes::zero(); QUAD]; 2];
-        for lane in 0..QUAD.min(patterns - four * QUAD) {
-            let k = four * QUAD + lane;
+        let [first, second] = &mut rows;
+        let lanes = first.iter_mut().zip(second);
+        // The last ones may be less than four.
+        let lanes = (four * QUAD..patterns).zip(lanes);
+        for (k, (first, second)) in lanes {
             // SAFETY: `check` has seen that each class has a span; there are four weights.
             let (x, y, z, by) = unsafe {
                 let x: [V; PARTS] = near.take(&(), usize::from(near.index[k]) * SPAN);
@@ -119,8 +122,8 @@ fn meetings<V: Batch, B: Whole>(
                 x[1].mul_add(y[1], x[0].mul(y[0])),
                 x[1].mul_add(z[1], x[0].mul(z[0])),
             ];
-            rows[0][lane] = sums[0].class(0).add(sums[0].class(1));
-            rows[1][lane] = sums[1].class(0).add(sums[1].class(1));
+            *first = sums[0].class(0).add(sums[0].class(1));
+            *second = sums[1].class(0).add(sums[1].class(1));
         }
         Lanes::sums(rows[0]).store(above);
         Lanes::sums(rows[1]).store(below);
