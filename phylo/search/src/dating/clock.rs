@@ -41,13 +41,16 @@ impl ClockOptions {
 /// A tree, and what is known of its dates.
 pub(super) struct Clock<'t> {
     tree: &'t Newick,
-    /// For each node its branch's length; 0 of the root.
-    pub(super) lengths: Vec<f64>,
+    /// For each node its branch; of the root one of no length.
+    pub(super) branches: Vec<Branch>,
     bounds: Vec<Bounds>,
     sites: f64,
     /// Time between the first and the last of the known dates; 0 where there is one.
     span: f64,
 }
+
+/// A branch's length, and the variance by whose inverse it counts.
+pub(super) type Branch = [f64; 2];
 
 /// A clock that was fitted.
 pub(super) struct Fit {
@@ -71,8 +74,10 @@ impl<'t> Clock<'t> {
             0 => Some(0.0),
             _ => own.length.filter(|length| *length >= 0.0),
         });
-        let lengths: Option<Vec<f64>> = lengths.collect();
-        let lengths = lengths.ok_or(DatingError::NoLength)?;
+        let sites = options.sites.max(1) as f64;
+        let branches = lengths.map(|own| own.map(|own| [own, variance(own, sites)]));
+        let branches: Option<Vec<Branch>> = branches.collect();
+        let branches = branches.ok_or(DatingError::NoLength)?;
         let ends = bounds.iter().flat_map(|own| [own.earliest, own.latest]);
         let known = ends.filter(|end| end.is_finite());
         let (low, high) = known.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), end| {
@@ -88,9 +93,9 @@ impl<'t> Clock<'t> {
         }
         let clock = Self {
             tree,
-            lengths,
+            branches,
             bounds,
-            sites: options.sites.max(1) as f64,
+            sites,
             span,
         };
         clock.check()?;
@@ -112,24 +117,19 @@ impl<'t> Clock<'t> {
         Ok(())
     }
 
-    fn variance(&self, length: f64) -> f64 {
-        (length + SMOOTHING / self.sites) / self.sites
-    }
-
     /// The dates of the least cost, at a rate or at the best one.
-    pub(super) fn fit(&self, lengths: &[f64], rate: Option<f64>) -> Result<Fit, DatingError> {
+    pub(super) fn fit(&self, branches: &[Branch], rate: Option<f64>) -> Result<Fit, DatingError> {
         if let Some(rate) = rate {
-            return Ok(self.at(lengths, rate));
+            return Ok(self.at(branches, rate));
         }
-        let whole: f64 = (lengths.iter())
-            .map(|&own| own * own / self.variance(own))
-            .sum();
-        let guess = self.guess(lengths);
+        let squares = branches.iter().map(|[own, variance]| own * own / variance);
+        let whole: f64 = squares.sum();
+        let guess = self.guess(branches);
         let is_flat = |fit: &Fit| fit.slope.abs() * guess <= FLAT * whole;
-        let found = self.least((lengths, guess), &is_flat)?;
+        let found = self.least((branches, guess), &is_flat)?;
         // Bounds may leave room in which a change of the rate costs nothing.
         let is_open = |factor: f64| {
-            let other = self.at(lengths, found.rate * factor);
+            let other = self.at(branches, found.rate * factor);
             other.slope.abs() * guess <= OPEN * whole
         };
         match is_open(0.5) || is_open(2.0) {
@@ -141,10 +141,10 @@ impl<'t> Clock<'t> {
     /// A fit of the least cost, sought from a guess of the rate.
     fn least(
         &self,
-        (lengths, guess): (&[f64], f64),
+        (branches, guess): (&[Branch], f64),
         is_flat: &dyn Fn(&Fit) -> bool,
     ) -> Result<Fit, DatingError> {
-        let mut near = self.at(lengths, guess);
+        let mut near = self.at(branches, guess);
         // From the guess on, by factors of 2 to both sides of the least cost.
         let factor = if near.slope > 0.0 { 0.5 } else { 2.0 };
         let mut doublings = 0;
@@ -152,7 +152,7 @@ impl<'t> Clock<'t> {
             if is_flat(&near) {
                 return Ok(near);
             }
-            let next = self.at(lengths, near.rate * factor);
+            let next = self.at(branches, near.rate * factor);
             if (next.slope > 0.0) != (near.slope > 0.0) {
                 break next;
             }
@@ -172,7 +172,7 @@ impl<'t> Clock<'t> {
         for _ in 0..ROUNDS_MAX {
             let share = below / (below - above);
             let rate = low.rate + share * (high.rate - low.rate);
-            let found = self.at(lengths, rate);
+            let found = self.at(branches, rate);
             if is_flat(&found) || high.rate - low.rate <= FLAT * high.rate {
                 return Ok(found);
             }
@@ -190,12 +190,12 @@ impl<'t> Clock<'t> {
     }
 
     /// A rate of the right size: the mean distance of tips from the root in the time that is known.
-    fn guess(&self, lengths: &[f64]) -> f64 {
-        let mut far = vec![0.0; lengths.len()];
+    fn guess(&self, branches: &[Branch]) -> f64 {
+        let mut far = vec![0.0; branches.len()];
         let (mut sum, mut tips) = (0.0_f64, 0.0_f64);
         for (node, own) in self.tree.nodes().iter().enumerate() {
             if let Some(parent) = own.parent {
-                far[node] = far[parent] + lengths[node];
+                far[node] = far[parent] + branches[node][0];
             }
             if own.children.is_empty() {
                 sum += far[node];
@@ -206,13 +206,13 @@ impl<'t> Clock<'t> {
     }
 
     /// The dates of the least cost at a rate.
-    fn at(&self, lengths: &[f64], rate: f64) -> Fit {
+    fn at(&self, branches: &[Branch], rate: f64) -> Fit {
         let nodes = self.tree.nodes();
         // A branch's cost is `weight * (duration - expected)^2`: twice the weight, and that
         // duration.
         let branch = |node: usize| {
-            let length = lengths[node];
-            (2.0 * rate * rate / self.variance(length), length / rate)
+            let [length, variance] = branches[node];
+            (2.0 * rate * rate / variance, length / rate)
         };
         let mut own: Vec<Curve> = nodes.iter().map(|_| Curve::flat()).collect();
         let mut passed: Vec<Curve> = nodes.iter().map(|_| Curve::flat()).collect();
@@ -238,10 +238,8 @@ impl<'t> Clock<'t> {
             let bounds = self.bounds[node];
             dates[node] = best.max(bounds.earliest).min(bounds.latest);
             let duration = dates[node] - above;
-            let (off, variance) = (
-                lengths[node] - rate * duration,
-                self.variance(lengths[node]),
-            );
+            let [length, variance] = branches[node];
+            let off = length - rate * duration;
             cost += off * off / variance;
             slope -= 2.0 * off * duration / variance;
         }
@@ -253,8 +251,9 @@ impl<'t> Clock<'t> {
         }
     }
 
-    /// Lengths as they could have been under a fit.
-    pub(super) fn drawn(&self, fit: &Fit, options: &ClockOptions, index: u32) -> Vec<f64> {
+    /// Branches as they could have been under a fit. Variances are those of the fit's lengths: drawn
+    /// ones would give more weight to what is drawn too short, and a lower rate.
+    pub(super) fn drawn(&self, fit: &Fit, options: &ClockOptions, index: u32) -> Vec<Branch> {
         let seed = options.seed.wrapping_add(u64::from(index) + 1);
         let mut random = Random::new(sidecore_random::mix(seed));
         // Log-normal rates of mean 1 with this standard deviation.
@@ -266,10 +265,17 @@ impl<'t> Clock<'t> {
                 .map_or(fit.dates[node], |parent| fit.dates[parent]);
             let duration = (fit.dates[node] - above).max(0.0);
             let factor = libm::exp(square.sqrt() * normal(&mut random) - 0.5 * square);
-            poisson(&mut random, self.sites * fit.rate * duration * factor) / self.sites
+            let (length, sites) = (fit.rate * duration, self.sites);
+            let drawn = poisson(&mut random, sites * length * factor) / sites;
+            [drawn, variance(length, sites)]
         });
         drawn.collect()
     }
+}
+
+/// The variance of a branch of this length, in an alignment of these sites.
+fn variance(length: f64, sites: f64) -> f64 {
+    (length + SMOOTHING / sites) / sites
 }
 
 /// A function of a date that never falls, of straight pieces: the derivative of a least cost.
@@ -493,13 +499,14 @@ mod tests {
             "a 10\nb 3\nc 12\nd b(2,9)\ne 11\nf u(8)\ng 9\nmrca(a,b) l(1)\nmrca(e,h) b(-3,4)";
         let options = ClockOptions::new(200);
         let (clock, _) = Clock::new(&tree, &Dates::parse(dates).unwrap(), &options).unwrap();
-        let best = clock.fit(&clock.lengths, None).unwrap();
+        let best = clock.fit(&clock.branches, None).unwrap();
         let nodes = tree.nodes();
         let cost = |dates: &[f64], rate: f64| {
             let terms = (1..nodes.len()).map(|node| {
                 let duration = dates[node] - dates[nodes[node].parent.unwrap()];
-                let off = clock.lengths[node] - rate * duration;
-                off * off / clock.variance(clock.lengths[node])
+                let [length, variance] = clock.branches[node];
+                let off = length - rate * duration;
+                off * off / variance
             });
             terms.sum::<f64>()
         };
@@ -550,7 +557,7 @@ mod tests {
         }
         assert!(tried > 2_000, "{tried}");
         // The derivative is that of the cost.
-        let [one, other] = [0.9, 0.9001].map(|share| clock.at(&clock.lengths, share * best.rate));
+        let [one, other] = [0.9, 0.9001].map(|share| clock.at(&clock.branches, share * best.rate));
         let slope = (other.cost - one.cost) / (other.rate - one.rate);
         assert!(
             (slope / one.slope - 1.0).abs() < 1e-2,

@@ -10,7 +10,8 @@
 //! on is that function's derivative, which is piecewise linear and never falls (`clock`). The least
 //! cost is a convex function of the rate, too, so the rate is where its derivative is 0.
 //! Confidence comes from replicates of lengths that are drawn under the fit (a Poisson number of
-//! substitutions, at rates that vary from branch to branch), dated in the same way.
+//! substitutions, at rates that vary from branch to branch), dated in the same way, with the
+//! variances of the fit's lengths.
 //!
 //! Must stay true: the text's root is the root; one seed, one result, on any number of engines.
 //! Source: To, Jung, Lycett and Gascuel, "Fast dating using least-squares criteria and
@@ -103,7 +104,7 @@ pub fn date(
     runner: &impl Runner,
 ) -> Result<Dated, DatingError> {
     let (clock, unused) = Clock::new(tree, dates, options)?;
-    let best = clock.fit(&clock.lengths, options.rate)?;
+    let best = clock.fit(&clock.branches, options.rate)?;
     let mut items: Vec<(u32, Option<Fit>)> = (0..options.replicates).map(|k| (k, None)).collect();
     runner.run(Work::Support, &mut items, |(index, found)| {
         // A replicate without a signal says nothing of the dates.
@@ -211,7 +212,9 @@ fn interval(estimate: f64, values: impl Iterator<Item = f64>) -> Option<[f64; 2]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use crate::runner::Serial;
+    use crate::tree::random_tree;
 
     fn parse(text: &str) -> Newick {
         Newick::parse(text).unwrap()
@@ -311,6 +314,45 @@ mod tests {
         assert!(narrow < 0.3 * wide, "{narrow} {wide}");
         let again = dated(tree, dates, &options).unwrap();
         assert_eq!(again.rate_interval, found.rate_interval);
+    }
+
+    /// Variances of drawn lengths would lower all replicates' rates, and the intervals with them.
+    #[test]
+    fn confidence_has_the_true_rate_about_as_often_as_it_says() {
+        let (rate, sites, rounds) = (0.001, 1_000.0, 60);
+        let names: Vec<String> = (0..25).map(|tip| format!("t{tip}")).collect();
+        let mut has = 0;
+        for seed in 0..rounds {
+            let mut random = Random::new(seed);
+            // Lengths are years; tips are of many dates.
+            let mut tree = parse(&random_tree(25, 5.0, &mut random).to_newick(&names));
+            let (mut dates, mut far) = (String::new(), vec![0.0; tree.nodes().len()]);
+            for node in 1..far.len() {
+                let own = tree.nodes()[node].clone();
+                let (years, parent) = (own.length.unwrap(), own.parent.unwrap());
+                far[node] = far[parent] + years;
+                if own.children.is_empty() {
+                    dates.push_str(&format!("{} {}\n", own.label, far[node]));
+                }
+                // A Poisson number, as gaps of exponential lengths.
+                let (mut sum, mut count) = (0.0, 0.0);
+                while sum < rate * sites * years {
+                    sum -= libm::log1p(-random.unit());
+                    count += 1.0;
+                }
+                tree.set_length(node, Some((count - 1.0_f64).max(0.0) / sites));
+            }
+            let options = ClockOptions {
+                replicates: 80,
+                spread: 0.0,
+                ..ClockOptions::new(1_000)
+            };
+            let dates = Dates::parse(&dates).unwrap();
+            let found = date(&tree, &dates, &options, &Serial).unwrap();
+            let [low, high] = found.rate_interval.unwrap();
+            has += usize::from(low <= rate && rate <= high);
+        }
+        assert!(has >= 54, "{has} of {rounds}");
     }
 
     #[test]
