@@ -162,8 +162,9 @@ pub fn score_tree(
 }
 
 /// As [`species_tree`] with weights of the quartets, or, with `tree`, as [`score_tree`]. Values of
-/// branches are of quartets that are weighted by supports alone. The time of each clade's cut grows
-/// with the gene trees' nodes. Blocks.
+/// branches are of the weighted quartets, and of an effective number of gene trees: the square of
+/// the sum of their weights by the sum of the squares. The time of each clade's cut grows with the
+/// gene trees' nodes. Blocks.
 ///
 /// # Errors
 /// [`OffloadError`] when an engine failed.
@@ -173,7 +174,7 @@ pub fn weighted_species_tree(
     tree: Option<&Newick>,
     runner: &impl Runner,
 ) -> Result<SpeciesTree, OffloadError> {
-    let score = Weighted { genes, weights };
+    let score = Weighted { weights };
     let found = match tree {
         Some(tree) => Found::given(genes, &score, tree, runner)?,
         None => searched(genes, &score, runner)?,

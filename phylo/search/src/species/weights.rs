@@ -208,7 +208,6 @@ fn members<const K: usize>(sets: [&TaxonSet; K]) -> impl Fn(usize) -> [f64; K] {
 
 /// The trees of species that share the most weight with gene trees.
 pub(super) struct Weighted<'g> {
-    pub(super) genes: &'g GeneTrees,
     pub(super) weights: &'g GeneWeights,
 }
 
@@ -226,26 +225,19 @@ impl Score for Weighted<'_> {
 
     fn around(&self, around: &Around) -> Sums<f64> {
         let (sets, mut sums) = (around.each(), Sums::default());
-        let has_lengths = self.weights.has_lengths;
-        let mut full = Pass::new(PAIRINGS, has_lengths);
-        // Lengths would make each gene tree a small share of one, and all branches uncertain.
-        let mut plain = Pass::new(PAIRINGS, false);
-        for (gene, own) in self.weights.genes.iter().zip(&self.genes.genes) {
-            let sizes = sets.map(|set| set.shared(&own.taxa) as f64);
-            let possible: f64 = sizes.iter().product();
-            if possible == 0.0 {
-                continue;
-            }
-            let shares = plain.of(gene, members(sets));
-            let counts = match has_lengths {
-                true => full.of(gene, members(sets)),
-                false => shares,
-            };
+        let mut pass = Pass::new(PAIRINGS, self.weights.has_lengths);
+        let (mut all, mut squares) = (0.0, 0.0);
+        for gene in &self.weights.genes {
+            // Rounding may leave less than nothing.
+            let counts = pass.of(gene, members(sets)).map(|own| own.max(0.0));
+            let own: f64 = counts.iter().sum();
+            (all, squares) = (all + own, squares + own * own);
             let pairs = sums.counts.iter_mut().zip(counts);
             pairs.for_each(|(to, more)| *to += more);
-            let pairs = sums.shares.iter_mut().zip(shares);
-            // Rounding may leave less than nothing.
-            pairs.for_each(|(to, more)| *to += (more / possible).max(0.0));
+        }
+        // Weights are relative: gene trees count as the number of equal ones that would say as much.
+        if squares > 0.0 {
+            sums.shares = sums.counts.map(|own| own * (all / squares));
         }
         sums
     }
@@ -417,10 +409,20 @@ mod tests {
         let counted = species_tree(&genes, &Serial).unwrap();
         assert_eq!(weighted.weight_shared, Some(counted.shared as f64));
         assert_eq!(weighted.weight, Some(counted.all as f64));
-        assert_eq!(
-            (weighted.shared, weighted.branches),
-            (counted.shared, counted.branches)
-        );
+        assert_eq!(weighted.shared, counted.shared);
+        for (own, other) in weighted.branches.iter().zip(&counted.branches) {
+            assert_eq!(own.clade, other.clade);
+            assert!((own.genes - other.genes).abs() < 1e-9);
+            for way in 0..3 {
+                assert!((own.posterior[way] - other.posterior[way]).abs() < 1e-9);
+            }
+        }
+        // Weights are relative: half of all supports change no value of a branch.
+        let wide = Some([0.0, 2.0]);
+        let weights = GeneWeights::new(&genes, &texts, None, Weighting::Support, wide).unwrap();
+        let halved = weighted_species_tree(&genes, &weights, Some(&weighted.tree), &Serial);
+        let most = halved.unwrap().branches[0].genes;
+        assert!((2.0..=3.0 + 1e-9).contains(&most), "{most}");
         // Half of a support is less than none of the other's.
         let unsure = ["((a,b)40,(c,d));", "((a,c)90,(b,d));", "((a,b)40,(c,d));"].map(labelled);
         let genes = GeneTrees::new(Vec::new(), &unsure, None).unwrap();
