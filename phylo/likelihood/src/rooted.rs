@@ -183,9 +183,10 @@ pub struct RootedLikelihood<R> {
     tree: RootedTree,
     data: Data,
     model: RootedModel,
-    /// Of the model's present values.
-    matrix: RateMatrix,
+    /// Of the model's present values: one, or one for each category of rates.
+    matrices: Vec<RateMatrix>,
     across: Across,
+    /// Of each matrix.
     root: Vec<f64>,
     /// For each pattern the likelihood that invariable sites add.
     fixed: Vec<f64>,
@@ -214,7 +215,7 @@ impl<R: Runner> RootedLikelihood<R> {
         Self::of_data(tree, Data::of_patterns(patterns), model, runner)
     }
 
-    /// For populations. The model's frequencies are counted in [`Counts::majority`].
+    /// For populations. Frequencies that are counted are those of all counts.
     ///
     /// # Errors
     /// As [`RootedLikelihood::new`].
@@ -224,9 +225,10 @@ impl<R: Runner> RootedLikelihood<R> {
     pub fn of_counts(
         tree: RootedTree,
         counts: &Counts,
-        model: RootedModel,
+        mut model: RootedModel,
         runner: R,
     ) -> Result<Self, LikelihoodError> {
+        model.count_anew(&counts.shares());
         let size = model.population();
         let data = counts.data(size.expect("a model of populations"));
         Self::of_data(tree, data, model, runner)
@@ -245,8 +247,6 @@ impl<R: Runner> RootedLikelihood<R> {
                 alignment,
             });
         }
-        let matrix = model.matrix();
-        let matrix = matrix.ok_or(LikelihoodError::Impossible { lnl: f64::NAN })?;
         let patterns = data.weights.len();
         // A fixed length, and no share of the engines: sums are added in the same tree on any
         // number.
@@ -263,14 +263,15 @@ impl<R: Runner> RootedLikelihood<R> {
             tables: Vec::new(),
             tree,
             data,
-            matrix,
+            matrices: Vec::new(),
             model: model.clone(),
             runner,
         };
-        // Root and fixed shares follow from the model; its matrix was made above, so this cannot
-        // fail.
-        likelihood.set_model(model);
-        Ok(likelihood)
+        // Matrices, root and fixed shares follow from the model.
+        match likelihood.set_model(model) {
+            true => Ok(likelihood),
+            false => Err(LikelihoodError::Impossible { lnl: f64::NAN }),
+        }
     }
 
     /// The tree.
@@ -285,7 +286,8 @@ impl<R: Runner> RootedLikelihood<R> {
         &self.model
     }
 
-    /// The frequencies of the root's states.
+    /// The frequencies of the root's states; of populations with rates across sites those of each
+    /// category.
     #[must_use]
     pub fn root_frequencies(&self) -> &[f64] {
         &self.root
@@ -304,11 +306,12 @@ impl<R: Runner> RootedLikelihood<R> {
     /// False where the model's values have no equilibrium: then nothing changes.
     fn set_model(&mut self, model: RootedModel) -> bool {
         // Rates without an equilibrium are a point that a climb may try: the old model stays.
-        let Some(matrix) = model.matrix() else {
+        let process = model.across.process();
+        let Some(matrices) = model.matrices(&process.rates) else {
             return false;
         };
-        let process = model.across.process();
-        self.root = model.root(&matrix).to_vec();
+        let roots = matrices.iter().flat_map(|own| model.root(own));
+        self.root = roots.copied().collect();
         let share = |states: &u64| -> f64 {
             let each = self.root.iter().enumerate();
             // Populations have more states than bits, and no invariable sites.
@@ -319,10 +322,14 @@ impl<R: Runner> RootedLikelihood<R> {
         };
         self.fixed = self.data.common.iter().map(share).collect();
         self.across = Across {
-            rates: process.rates,
+            rates: match model.population() {
+                // Their matrices have the rates.
+                Some(_) => vec![1.0; process.rates.len()],
+                None => process.rates,
+            },
             weights: process.weights,
         };
-        (self.matrix, self.model) = (matrix, model);
+        (self.matrices, self.model) = (matrices, model);
         true
     }
 
@@ -519,7 +526,7 @@ impl<R: Runner> RootedLikelihood<R> {
             Some(_) => &self.data.states[..],
             None => &[],
         };
-        table.fill(&self.matrix, &self.across.rates, length, codes);
+        table.fill(&self.matrices, &self.across.rates, length, codes);
     }
 
     /// Runs the chunks; `steps` are the products of a matrix and a CLV for each pattern.
@@ -528,7 +535,7 @@ impl<R: Runner> RootedLikelihood<R> {
         steps: usize,
         unit: impl Fn(&mut Chunk, &Setting<'_>) + Sync,
     ) -> Result<(), LikelihoodError> {
-        let states = self.root.len();
+        let states = self.model.states();
         let set = Setting {
             states,
             tree: &self.tree,
@@ -538,7 +545,7 @@ impl<R: Runner> RootedLikelihood<R> {
             weights: &self.across.weights,
             root: &self.root,
             fixed: &self.fixed,
-            changes: self.matrix.rates(),
+            matrices: &self.matrices,
         };
         let products = (steps * self.data.weights.len() * set.span() * states).to_u64();
         let runner = &self.runner;

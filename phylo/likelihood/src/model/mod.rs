@@ -324,6 +324,14 @@ impl Model {
         Process::new(&[matrix], &rates, &weights, self.invariant)
     }
 
+    /// Takes frequencies that are counted otherwise; nothing changes where they are not counted.
+    pub(crate) fn count_anew(&mut self, shares: &[f64]) {
+        let counted = [FrequencyName::Empirical, FrequencyName::Fitted];
+        if counted.contains(&self.name.frequencies) {
+            self.frequencies = shares.to_vec();
+        }
+    }
+
     /// Rates of exchange (upper triangle by rows) and frequencies, of a model with one matrix.
     pub(crate) fn exchange_and_frequencies(&self) -> (Vec<f64>, Vec<f64>) {
         let exchange = self.name.exchange.expand(&self.exchange);

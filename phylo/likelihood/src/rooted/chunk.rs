@@ -20,18 +20,33 @@ pub(super) struct Setting<'a> {
     /// Of each category.
     pub(super) rates: &'a [f64],
     pub(super) weights: &'a [f64],
-    /// Frequencies at the root.
+    /// Frequencies at the root, of each matrix.
     pub(super) root: &'a [f64],
     /// For each pattern the likelihood that invariable sites add.
     pub(super) fixed: &'a [f64],
-    /// The rate matrix, row by row.
-    pub(super) changes: &'a [f64],
+    /// One for all categories, or one for each.
+    pub(super) matrices: &'a [RateMatrix],
 }
 
 impl Setting<'_> {
     /// Values of a pattern.
     pub(super) fn span(&self) -> usize {
         self.states * self.rates.len()
+    }
+
+    /// The rate matrix of a category, row by row. Categories are counted on from pattern to pattern.
+    fn changes(&self, category: usize) -> &[f64] {
+        self.matrices[self.place(category)].rates()
+    }
+
+    /// The frequencies at the root of a category, which is counted as those of [`Self::changes`].
+    fn root_of(&self, category: usize) -> &[f64] {
+        &self.root[self.place(category) * self.states..][..self.states]
+    }
+
+    fn place(&self, category: usize) -> usize {
+        // As many as there are categories, or one.
+        category % self.rates.len() % self.matrices.len()
     }
 }
 
@@ -49,14 +64,15 @@ impl Table {
     /// of an inner node.
     pub(super) fn fill(
         &mut self,
-        matrix: &RateMatrix,
+        matrices: &[RateMatrix],
         rates: &[f64],
         length: f64,
         codes: &[Vec<(usize, f64)>],
     ) {
-        let n = matrix.equilibrium().len();
+        let n = matrices[0].equilibrium().len();
         self.matrices.resize(rates.len() * n * n, 0.0);
-        for (rate, out) in rates.iter().zip(self.matrices.chunks_exact_mut(n * n)) {
+        let categories = rates.iter().zip(matrices.iter().cycle());
+        for ((rate, matrix), out) in categories.zip(self.matrices.chunks_exact_mut(n * n)) {
             matrix.transitions(rate * length, out);
         }
         self.tips.clear();
@@ -134,19 +150,11 @@ fn rows(states: usize, matrices: &[f64], from: &[f64], mut each: impl FnMut(usiz
 }
 
 /// For each category a row of values times a matrix.
-fn times(
-    states: usize,
-    from: &[f64],
-    matrix: impl Fn(usize) -> usize,
-    all: &[f64],
-    to: &mut [f64],
-) {
-    let square = states * states;
+fn times<'m>(states: usize, from: &[f64], matrix: impl Fn(usize) -> &'m [f64], to: &mut [f64]) {
     let categories = from.chunks_exact(states).zip(to.chunks_exact_mut(states));
     for (category, (from, to)) in categories.enumerate() {
-        let block = &all[matrix(category) * square..][..square];
         to.fill(0.0);
-        for (value, row) in from.iter().zip(block.chunks_exact(states)) {
+        for (value, row) in from.iter().zip(matrix(category).chunks_exact(states)) {
             to.iter_mut()
                 .zip(row)
                 .for_each(|(to, entry)| *to += value * entry);
@@ -217,8 +225,8 @@ impl Chunk {
         let own = root.values.chunks_exact(span).zip(&root.scales);
         for (pattern, (values, &scale)) in self.patterns.clone().zip(own) {
             let categories = values.chunks_exact(set.states).zip(set.weights);
-            let sum: f64 = categories
-                .map(|(own, weight)| weight * dot(set.root, own))
+            let sum: f64 = (categories.enumerate())
+                .map(|(category, (own, weight))| weight * dot(set.root_of(category), own))
                 .sum();
             let mut log = libm::log(sum) + f64::from(scale) * LN_THRESHOLD;
             // In this order an exponential that underflows is far below what is fixed.
@@ -245,12 +253,15 @@ impl Chunk {
             let categories = own.values.chunks_exact_mut(set.states);
             // Nothing is above the root's branches but the distribution that the process begins
             // with.
-            categories.for_each(|values| values.copy_from_slice(set.root));
+            let each = categories.enumerate();
+            each.for_each(|(at, values)| values.copy_from_slice(set.root_of(at)));
         } else {
             let (from, matrices) = (&self.above[parent], &set.tables[parent].matrices);
             let pairs = from.values.chunks_exact(span);
+            let square = set.states * set.states;
+            let of = |category: usize| &matrices[category * square..][..square];
             for (from, to) in pairs.zip(own.values.chunks_exact_mut(span)) {
-                times(set.states, from, |category| category, matrices, to);
+                times(set.states, from, of, to);
             }
             own.scales.copy_from_slice(&from.scales);
         }
@@ -263,9 +274,9 @@ impl Chunk {
         let [once, twice] = &mut self.turned;
         once.resize(count * span, 0.0);
         twice.resize(count * span, 0.0);
-        // One matrix for all categories, whose rates come later.
-        times(set.states, &own.values, |_| 0, set.changes, once);
-        times(set.states, once, |_| 0, set.changes, twice);
+        // Without the categories' rates, which come later.
+        times(set.states, &own.values, |at| set.changes(at), once);
+        times(set.states, once, |at| set.changes(at), twice);
         self.above[node] = own;
     }
 
@@ -372,7 +383,7 @@ pub(super) mod tests {
         let mut tables = vec![vec![0.0; 16]; tree.nodes().len()];
         for (node, table) in tables.iter_mut().enumerate().skip(1) {
             let length = tree.nodes()[node].length.unwrap();
-            own.matrix.transitions(length, table);
+            own.matrices[0].transitions(length, table);
         }
         for _ in 0..sites {
             let mut states = vec![index(&mut random, &own.root)];
@@ -406,7 +417,7 @@ pub(super) mod tests {
             for (weight, rate) in own.across.weights.iter().zip(&own.across.rates) {
                 let over = |length: f64| {
                     let mut p = [0.0; 16];
-                    own.matrix.transitions(rate * length, &mut p);
+                    own.matrices[0].transitions(rate * length, &mut p);
                     p
                 };
                 let tips = lengths.map(over);

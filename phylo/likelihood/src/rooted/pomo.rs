@@ -3,17 +3,18 @@
 //! A state is a population of `N` virtual individuals at one site: all of them have one base, or
 //! two bases in some proportion. A population of one base mutates by a reversible model of DNA,
 //! proportions drift as in Moran's model. `HKY+P` has nine individuals, `HKY+P+N5` five. `+P{0.01}`
-//! fixes theta, the mean rate of mutation, which is fitted else; where it is small it is
-//! Watterson's. Lengths count mutations and shifts of proportions.
+//! fixes theta, Watterson's heterozygosity, which is fitted else. Lengths count mutations and shifts
+//! of proportions. Rates across sites (`+G4`) are those of mutations: drift is the same everywhere.
 //! A tip's counts are draws from its population (weighted binomial sampling); counts of three or
 //! four bases, which no state has, say nothing.
 //! Sources: De Maio, Schrempf and Kosiol, "PoMo: an allele frequency-based approach for species
 //! tree estimation", Systematic Biology 64 (2015), 1018-1031; Schrempf and others, "Reversible
 //! polymorphism-aware phylogenetic models and their application to tree inference", Journal of
-//! Theoretical Biology 407 (2016), 362-370, with the format of counts files.
+//! Theoretical Biology 407 (2016), 362-370, with the format of counts files; Schrempf, Minh, von
+//! Haeseler and Kosiol, Molecular Biology and Evolution 36 (2019), 1294-1301, for rates across sites.
 
 use super::Data;
-use crate::model::{Model, ModelError};
+use crate::model::{FREQUENCY_MIN, Model, ModelError};
 use crate::msa::{Alignment, MsaError, shown};
 use sidecore_bare::width::ToUsize;
 use std::collections::HashMap;
@@ -55,13 +56,7 @@ impl PomoName {
             if at > 0 && upper == "P" {
                 theta = Some(None);
             } else if let (true, Some(inside)) = (at > 0, inside) {
-                let own: Option<f64> = inside.trim().parse().ok();
-                let [least, most] = THETA_RANGE;
-                let own = own.filter(|own| (least..=most).contains(own));
-                theta =
-                    Some(Some(own.ok_or_else(|| {
-                        value(inside, "rate of mutation", "0.000001 to 1")
-                    })?));
+                theta = Some(Some(inside.to_owned()));
             } else if at > 0 && digits.starts_with(|c: char| c.is_ascii_digit()) {
                 let own: Option<usize> = digits.parse().ok();
                 let own = own.filter(|own| (2..=SIZE_MAX).contains(own));
@@ -70,7 +65,35 @@ impl PomoName {
                 base.push(part);
             }
         }
-        Ok(theta.map(|theta| (Self { size, theta }, base.join("+"))))
+        let Some(theta) = theta else {
+            return Ok(None);
+        };
+        let mut found = Self { size, theta: None };
+        if let Some(inside) = theta {
+            let [least, most] = found.theta_range();
+            let own: Option<f64> = inside.trim().parse().ok();
+            let own = own.filter(|own| (least..=most).contains(own));
+            let range = "0.000001 to 0.99 / (1 + 1/2 + … + 1/(N - 1))";
+            let own = own.ok_or_else(|| value(&inside, "heterozygosity", range))?;
+            found.theta = Some(own);
+        }
+        Ok(Some((found, base.join("+"))))
+    }
+
+    /// The heterozygosities that there may be. Each is the share of populations with two bases,
+    /// divided by this sum.
+    pub(super) fn theta_range(&self) -> [f64; 2] {
+        [THETA_MIN, 0.99 / self.reciprocals()]
+    }
+
+    /// The mean rate of mutation of a heterozygosity.
+    pub(super) fn mutation(&self, theta: f64) -> f64 {
+        theta / (1.0 - theta * self.reciprocals())
+    }
+
+    /// The sum of the reciprocals of all numbers below that of individuals.
+    fn reciprocals(&self) -> f64 {
+        (1..self.size).map(|k| 1.0 / k as f64).sum()
     }
 
     /// Number of states.
@@ -78,8 +101,8 @@ impl PomoName {
         states(self.size)
     }
 
-    /// Rates, row by row; the diagonal is 0.
-    pub(super) fn rates(&self, base: &Model, theta: f64) -> Vec<f64> {
+    /// Rates, row by row, with a mean rate of mutation; the diagonal is 0.
+    pub(super) fn rates(&self, base: &Model, mutation: f64) -> Vec<f64> {
         let (exchange, shares) = base.exchange_and_frequencies();
         let (n, size) = (self.states(), self.size);
         let mean: f64 = PAIRS
@@ -89,9 +112,9 @@ impl PomoName {
             .sum();
         let mut rates = vec![0.0; n * n];
         for (pair, (&(a, b), rate)) in PAIRS.iter().zip(&exchange).enumerate() {
-            // Theta is the mean rate of mutation in the base model's equilibrium, so that it means
-            // the same for all of these.
-            let rate = rate * theta / mean;
+            // The mean is that in the base model's equilibrium, so that a heterozygosity means the
+            // same for all of these.
+            let rate = rate * mutation / mean;
             rates[a * n + place(pair, size - 1, size)] = rate * shares[b];
             rates[b * n + place(pair, 1, size)] = rate * shares[a];
             for copies in 1..size {
@@ -197,11 +220,26 @@ impl Counts {
         })
     }
 
-    /// The most frequent base of each population at each site, as an alignment: for frequencies of
-    /// bases that are counted.
+    /// The most frequent base of each population at each site, as an alignment of the populations'
+    /// names.
     #[must_use]
     pub fn majority(&self) -> &Alignment {
         &self.majority
+    }
+
+    /// The share of each base in all counts that are read.
+    pub(super) fn shares(&self) -> Vec<f64> {
+        let mut sums = [0.0; 4];
+        let read = |own: &&[u32; 4]| own.iter().filter(|count| **count > 0).count() <= 2;
+        for own in self.counts.iter().flatten().filter(read) {
+            let pairs = sums.iter_mut().zip(own);
+            pairs.for_each(|(sum, &count)| *sum += f64::from(count));
+        }
+        let whole: f64 = sums.iter().sum();
+        // A base that no population has keeps a little, as it does where letters are counted.
+        let shares = sums.map(|own| (own / whole.max(1.0)).max(FREQUENCY_MIN));
+        let whole: f64 = shares.iter().sum();
+        shares.iter().map(|own| own / whole).collect()
     }
 
     /// Number of cells with three or four bases, which say nothing.
@@ -348,7 +386,7 @@ const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 
 /// Virtual individuals unless said otherwise: IQ-TREE's.
 const SIZE: usize = 9;
 const SIZE_MAX: usize = 19;
-pub(super) const THETA_RANGE: [f64; 2] = [1e-6, 1.0];
+const THETA_MIN: f64 = 1e-6;
 pub(super) const THETA_START: f64 = 0.01;
 const COUNT_MAX: u32 = 1_000_000;
 
@@ -380,9 +418,13 @@ mod tests {
     #[test]
     fn the_equilibrium_is_the_known_one() {
         let counts = Counts::parse(FILE).unwrap();
-        let (size, theta) = (9, 0.02);
+        let size = 9;
+        // Watterson's: the share of polymorphic populations is theta times a sum of reciprocals.
+        let harmonic: f64 = (1..size).map(|k| 1.0 / k as f64).sum();
+        let mutation = 0.02 / (1.0 - 0.02 * harmonic);
         let own = model("GTR{1/4/0.5/2/5/1}+FU{0.1/0.2/0.3/0.4}+P{0.02}", &counts);
-        let matrix = own.matrix().unwrap();
+        let matrices = own.matrices(&[1.0]).unwrap();
+        let matrix = &matrices[0];
         let (exchange, shares) = ([1.0, 4.0, 0.5, 2.0, 5.0, 1.0], [0.1, 0.2, 0.3, 0.4]);
         let mean = |(&(a, b), rate): (&(usize, usize), &f64)| 2.0 * rate * shares[a] * shares[b];
         let mean: f64 = PAIRS.iter().zip(&exchange).map(mean).sum();
@@ -390,7 +432,7 @@ mod tests {
         for (&(a, b), rate) in PAIRS.iter().zip(&exchange) {
             for copies in 1..size {
                 let both = (copies * (size - copies)) as f64 / size as f64;
-                expected.push(shares[a] * shares[b] * rate * theta / mean / both);
+                expected.push(shares[a] * shares[b] * rate * mutation / mean / both);
             }
         }
         let sum: f64 = expected.iter().sum();
@@ -398,9 +440,7 @@ mod tests {
         for (found, expected) in matrix.equilibrium().iter().zip(&expected) {
             assert!((found - expected / sum).abs() < 1e-14, "{found} {expected}");
         }
-        // Watterson's: the share of polymorphic populations is theta times a sum of reciprocals.
-        let harmonic: f64 = (1..size).map(|k| 1.0 / k as f64).sum();
-        assert!((sum - 1.0 - theta * harmonic).abs() < 1e-12, "{sum}");
+        assert!(((sum - 1.0) / sum - 0.02 * harmonic).abs() < 1e-12, "{sum}");
     }
 
     #[test]
@@ -408,24 +448,26 @@ mod tests {
         let counts = Counts::parse(FILE).unwrap();
         let lengths = [0.3, 0.5, 0.2];
         let newick = Newick::parse("(one:0.3,two:0.5,three:0.2);").unwrap();
-        let own = model("HKY{1/3}+FU{0.1/0.2/0.3/0.4}+P{0.05}+N4", &counts);
-        let matrix = own.matrix().unwrap();
-        let n = matrix.equilibrium().len();
-        assert_eq!(n, 22);
-        let tables = lengths.map(|length| {
-            let mut table = vec![0.0; n * n];
-            matrix.transitions(length, &mut table);
-            table
-        });
+        let own = model("HKY{1/3}+FU{0.1/0.2/0.3/0.4}+G3m{0.4}+P{0.05}+N4", &counts);
+        let rates = own.across.process().rates;
+        // Sites differ in their rates of mutation, not of drift.
+        let matrices = own.matrices(&rates).unwrap();
+        let n = matrices[0].equilibrium().len();
+        assert_eq!((n, matrices.len()), (22, 3));
         let tree = RootedTree::from_any(&newick, counts.majority().names()).unwrap();
         let mut likelihood = RootedLikelihood::of_counts(tree, &counts, own, Serial).unwrap();
         let found = likelihood.site_log_likelihoods().unwrap();
         assert_eq!(found.len(), 5);
         for (site, lnl) in found.iter().enumerate() {
             let mut sum = 0.0;
-            for root in 0..n {
-                let mut product = matrix.equilibrium()[root];
-                for (table, own) in tables.iter().zip(&counts.counts) {
+            for (matrix, root) in matrices
+                .iter()
+                .flat_map(|own| (0..n).map(move |k| (own, k)))
+            {
+                let mut product = matrix.equilibrium()[root] / 3.0;
+                for (length, own) in lengths.iter().zip(&counts.counts) {
+                    let mut table = vec![0.0; n * n];
+                    matrix.transitions(*length, &mut table);
                     let each = likelihoods(own[site], 4).into_iter();
                     product *= each
                         .map(|(state, share)| table[root * n + state] * share)
@@ -438,6 +480,31 @@ mod tests {
         assert_eq!(found[0], found[4]);
         let before = likelihood.evaluate().unwrap();
         assert!(likelihood.optimise(0.01).unwrap() >= before);
+    }
+
+    /// IQ-TREE 2.0.7 and 3.0.1, `-blfix`, names as here but for `HKY{3}` and `+F{0.3,…}`. With rates
+    /// across sites kappa and alpha are what 2.0.7 fitted.
+    #[test]
+    fn figures_are_iqtrees() {
+        let text = "COUNTSFILE NPOP 4 NSITES 6\nCHROM POS one two three four\n\
+                    1 1 0,0,1,0 0,0,5,0 1,0,3,0 0,0,4,0\n1 2 2,0,0,0 3,0,0,0 0,0,0,4 6,0,0,2\n\
+                    1 3 0,2,0,2 0,9,0,0 0,0,0,6 0,3,0,1\n1 4 4,0,0,0 0,4,0,0 0,3,0,1 2,0,0,0\n\
+                    1 5 0,0,1,0 0,0,5,0 1,0,3,0 0,0,8,0\n2 1 5,0,0,0 4,0,0,0 7,0,0,0 9,0,0,0\n";
+        let counts = Counts::parse(text).unwrap();
+        let newick = Newick::parse("(one:1.3,two:2.5,(three:1.2,four:0.7):0.9);").unwrap();
+        for (name, expected) in [
+            ("HKY{1/3}+F+P{0.05}+N5", -48.827_581_2),
+            (
+                "HKY{1/3.944289667}+FU{0.3/0.2/0.2/0.3}+G4m{0.05}+P{0.02}+N5",
+                -46.072_298_5,
+            ),
+        ] {
+            let tree = RootedTree::from_any(&newick, counts.majority().names()).unwrap();
+            let own = model(name, &counts);
+            let mut own = RootedLikelihood::of_counts(tree, &counts, own, Serial).unwrap();
+            let found = own.evaluate().unwrap();
+            assert!((found - expected).abs() < 1e-5, "{name}: {found} {expected}");
+        }
     }
 
     #[test]
@@ -500,7 +567,8 @@ mod tests {
             RootedModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()))
         };
         for (text, said) in [
-            ("HKY+P{2}", "rate of mutation"),
+            ("HKY+P{2}", "heterozygosity"),
+            ("HKY+P{0.3}+N19", "heterozygosity"),
             ("HKY+P+N1", "size of a population"),
             ("HKY+P+I", "populations"),
             ("LG+P", "populations"),

@@ -13,7 +13,7 @@
 //! Evolution 39 (1994), 105-111; Grassmann, Taksar and Heyman, Operations Research 33 (1985),
 //! 1107-1116, for the equilibrium; Jensen, Skandinavisk Aktuarietidskrift 36 (1953), 87-91.
 
-use super::pomo::{PomoName, THETA_RANGE, THETA_START};
+use super::pomo::{PomoName, THETA_START};
 use crate::model::{
     AscertainmentName, Coordinate, EXCHANGE_RANGE, ExchangeName, InvariantName, Model, ModelError,
     ModelName, ScalerName, empirical, list,
@@ -289,7 +289,7 @@ pub struct RootedModel {
     /// Row by row, relative to the last one where they are fitted; the diagonal is 0.
     rates: Vec<f64>,
     pub(super) across: Model,
-    /// Of populations: their rate of mutation.
+    /// Of populations: their heterozygosity.
     theta: f64,
 }
 
@@ -339,15 +339,25 @@ impl RootedModel {
         self.name.pomo.as_ref().map(|pomo| pomo.size)
     }
 
-    /// The rate matrix of the present values; none where these have no equilibrium.
-    pub(super) fn matrix(&self) -> Option<RateMatrix> {
-        match &self.name.pomo {
-            Some(pomo) => {
-                let rates = pomo.rates(&self.across, self.theta);
-                RateMatrix::new(pomo.states(), &rates)
-            }
-            None => RateMatrix::new(self.name.alphabet.states(), &self.rates),
-        }
+    /// The rate matrix of the present values, or of populations one for each of these rates of
+    /// mutation; none where one has no equilibrium.
+    pub(super) fn matrices(&self, rates: &[f64]) -> Option<Vec<RateMatrix>> {
+        let Some(pomo) = &self.name.pomo else {
+            let matrix = RateMatrix::new(self.name.alphabet.states(), &self.rates);
+            return matrix.map(|own| vec![own]);
+        };
+        let mean = pomo.mutation(self.theta);
+        let each = rates.iter().map(|rate| {
+            // A category without any mutation would have four equilibria.
+            let mutation = mean * rate.max(MUTATION_MIN);
+            RateMatrix::new(pomo.states(), &pomo.rates(&self.across, mutation))
+        });
+        each.collect()
+    }
+
+    /// Takes frequencies that are counted otherwise; nothing changes where they are given.
+    pub(super) fn count_anew(&mut self, shares: &[f64]) {
+        self.across.count_anew(shares);
     }
 
     /// The frequencies at the root.
@@ -361,7 +371,7 @@ impl RootedModel {
     pub(super) fn coordinates(&self) -> Vec<Coordinate> {
         let mut point = Vec::new();
         if let Some(pomo) = &self.name.pomo {
-            let theta = Coordinate::of(self.theta, THETA_RANGE);
+            let theta = Coordinate::of(self.theta, pomo.theta_range());
             point.extend(pomo.theta.is_none().then_some(theta));
         } else if self.name.given.is_none() {
             let n = self.name.alphabet.states();
@@ -571,6 +581,8 @@ const BASES: [&str; 2] = ["JC", "POISSON"];
 /// Numbers of 20 states and their frequencies.
 const VALUES_MAX: usize = 420;
 const RATE_MAX: f64 = 1e6;
+/// The least rate of mutation of a category, relative to the mean.
+const MUTATION_MIN: f64 = 1e-6;
 /// The next term is below 1e-18 where one step is expected.
 const TERMS: usize = 20;
 const DOUBLINGS_MAX: u32 = 64;
