@@ -503,7 +503,10 @@ mod tests {
             let own = model(name, &counts);
             let mut own = RootedLikelihood::of_counts(tree, &counts, own, Serial).unwrap();
             let found = own.evaluate().unwrap();
-            assert!((found - expected).abs() < 1e-5, "{name}: {found} {expected}");
+            assert!(
+                (found - expected).abs() < 1e-5,
+                "{name}: {found} {expected}"
+            );
         }
     }
 
