@@ -34,7 +34,7 @@ impl Setting<'_> {
         self.states * self.rates.len()
     }
 
-    /// The rate matrix of a category, row by row. Categories are counted on from pattern to pattern.
+    /// The rate matrix of a category, row by row. Categories are counted on over all patterns.
     fn changes(&self, category: usize) -> &[f64] {
         self.matrices[self.place(category)].rates()
     }

@@ -3,15 +3,17 @@
 //! A state is a population of `N` virtual individuals at one site: all of them have one base, or
 //! two bases in some proportion. A population of one base mutates by a reversible model of DNA,
 //! proportions drift as in Moran's model. `HKY+P` has nine individuals, `HKY+P+N5` five. `+P{0.01}`
-//! fixes theta, Watterson's heterozygosity, which is fitted else. Lengths count mutations and shifts
-//! of proportions. Rates across sites (`+G4`) are those of mutations: drift is the same everywhere.
+//! fixes theta, Watterson's heterozygosity, which is fitted else. Lengths count mutations and
+//! shifts of proportions. Rates across sites (`+G4`) are those of mutations; a length has as many
+//! events in each category.
 //! A tip's counts are draws from its population (weighted binomial sampling); counts of three or
 //! four bases, which no state has, say nothing.
 //! Sources: De Maio, Schrempf and Kosiol, "PoMo: an allele frequency-based approach for species
 //! tree estimation", Systematic Biology 64 (2015), 1018-1031; Schrempf and others, "Reversible
 //! polymorphism-aware phylogenetic models and their application to tree inference", Journal of
 //! Theoretical Biology 407 (2016), 362-370, with the format of counts files; Schrempf, Minh, von
-//! Haeseler and Kosiol, Molecular Biology and Evolution 36 (2019), 1294-1301, for rates across sites.
+//! Haeseler and Kosiol, Molecular Biology and Evolution 36 (2019), 1294-1301, for rates across
+//! sites.
 
 use super::Data;
 use crate::model::{FREQUENCY_MIN, Model, ModelError};
@@ -450,7 +452,7 @@ mod tests {
         let newick = Newick::parse("(one:0.3,two:0.5,three:0.2);").unwrap();
         let own = model("HKY{1/3}+FU{0.1/0.2/0.3/0.4}+G3m{0.4}+P{0.05}+N4", &counts);
         let rates = own.across.process().rates;
-        // Sites differ in their rates of mutation, not of drift.
+        // Sites differ in their rates of mutation.
         let matrices = own.matrices(&rates).unwrap();
         let n = matrices[0].equilibrium().len();
         assert_eq!((n, matrices.len()), (22, 3));
