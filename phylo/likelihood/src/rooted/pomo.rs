@@ -484,9 +484,9 @@ mod tests {
         assert!(likelihood.optimise(0.01).unwrap() >= before);
     }
 
-    /// IQ-TREE 2.0.7 and 3.0.1, `-blfix`, names as here but for `HKY{3}` and `+F{0.3,…}`. With rates
-    /// across sites kappa is what 2.0.7 fitted (`-a 1`). Sums over states by matrix exponentials,
-    /// made in another language, have these figures to 1e-7.
+    /// IQ-TREE 2.0.7 and 3.0.1, `-blfix`, names as here but for `HKY{3}` and `+F{0.3,…}`. With
+    /// rates across sites kappa is what 2.0.7 fitted (`-a 1`). Sums over states by matrix
+    /// exponentials, made in another language, have these figures to 1e-7.
     #[test]
     fn figures_are_iqtrees() {
         let text = "COUNTSFILE NPOP 4 NSITES 6\nCHROM POS one two three four\n\

@@ -251,8 +251,8 @@ impl<'t> Clock<'t> {
         }
     }
 
-    /// Branches as they could have been under a fit. Variances are those of the fit's lengths: drawn
-    /// ones would give more weight to what is drawn too short, and a lower rate.
+    /// Branches as they could have been under a fit. Variances are those of the fit's lengths:
+    /// drawn ones would give more weight to what is drawn too short, and a lower rate.
     pub(super) fn drawn(&self, fit: &Fit, options: &ClockOptions, index: u32) -> Vec<Branch> {
         let seed = options.seed.wrapping_add(u64::from(index) + 1);
         let mut random = Random::new(sidecore_random::mix(seed));

@@ -235,7 +235,7 @@ impl Score for Weighted<'_> {
             let pairs = sums.counts.iter_mut().zip(counts);
             pairs.for_each(|(to, more)| *to += more);
         }
-        // Weights are relative: gene trees count as the number of equal ones that would say as much.
+        // Weights are relative: gene trees count as the equal ones that would say as much.
         if squares > 0.0 {
             sums.shares = sums.counts.map(|own| own * (all / squares));
         }
