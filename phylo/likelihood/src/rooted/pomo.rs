@@ -74,7 +74,8 @@ impl PomoName {
         if let Some(inside) = theta {
             let [least, most] = found.theta_range();
             let own: Option<f64> = inside.trim().parse().ok();
-            let own = own.filter(|own| (least..=most).contains(own));
+            // What is printed is rounded to six decimals.
+            let own = own.filter(|own| (least..=most + 1e-6).contains(own));
             let range = "0.000001 to 0.99 / (1 + 1/2 + … + 1/(N - 1))";
             let own = own.ok_or_else(|| value(&inside, "heterozygosity", range))?;
             found.theta = Some(own);
