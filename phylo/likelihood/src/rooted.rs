@@ -48,7 +48,7 @@ use crate::newick::{LENGTH_DEFAULT, Newick};
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{TreeError, taxa_of_tips};
 use chunk::{Chunk, Setting, Table};
-use rates::RateMatrix;
+use rates::{RateMatrix, TERMS};
 use sidecore_bare::width::{ToU64, ToUsize};
 
 /// A rooted tree of an alignment's taxa. Its root has two branches; other nodes may have more.
@@ -286,11 +286,19 @@ impl<R: Runner> RootedLikelihood<R> {
         &self.model
     }
 
-    /// The frequencies of the root's states; of populations with rates across sites those of each
-    /// category.
+    /// The frequencies of the root's states: of populations the mean over the categories of rates.
     #[must_use]
-    pub fn root_frequencies(&self) -> &[f64] {
-        &self.root
+    pub fn root_frequencies(&self) -> Vec<f64> {
+        if self.matrices.len() == 1 {
+            return self.root.clone();
+        }
+        let states = self.model.states();
+        let mut mean = vec![0.0; states];
+        for (own, weight) in self.root.chunks_exact(states).zip(&self.across.weights) {
+            let pairs = mean.iter_mut().zip(own);
+            pairs.for_each(|(to, share)| *to += weight * share);
+        }
+        mean
     }
 
     /// Takes another tree of the same taxa.
@@ -562,8 +570,11 @@ impl<R: Runner> RootedLikelihood<R> {
 pub fn rooted_bytes(nodes: usize, patterns: usize, model: &RootedModel) -> u64 {
     let categories = model.across.process().rates.len();
     let span = (categories * model.states() * 8 + 8).to_u64();
+    // Matrices of each branch, and powers of the present rates and of those that are tried.
+    let square = (categories * model.states() * model.states() * 8).to_u64();
+    let matrices = (nodes + 2 * TERMS).to_u64() * square;
     // A CLV below and one above each node.
-    2 * nodes.to_u64() * patterns.to_u64() * span
+    2 * nodes.to_u64() * patterns.to_u64() * span + matrices
 }
 
 /// The same while each of the tree's branches is its root in turn, and each of `sites` columns of

@@ -317,7 +317,7 @@ pub fn evaluate_rooted<R: Runner>(
         scales: vec![1.0],
         newicks: vec![likelihood.tree().to_newick().to_string()],
         terrace: None,
-        root_frequencies: Some(likelihood.root_frequencies().to_vec()),
+        root_frequencies: Some(likelihood.root_frequencies()),
         sites,
         posteriors: Vec::new(),
     })

@@ -217,7 +217,8 @@ impl<S: Sum> Found<S> {
 struct Sums<S> {
     /// Quartets of each pairing.
     counts: [S; 3],
-    /// Each gene tree's shares of the possible quartets, summed.
+    /// Each gene tree's shares of the possible quartets, summed. Of weighted ones, shares of an
+    /// effective number of gene trees.
     shares: [f64; 3],
 }
 

@@ -84,12 +84,12 @@ impl PomoName {
     }
 
     /// The heterozygosities that there may be. Each is the share of populations with two bases,
-    /// divided by this sum.
+    /// divided by the sum of [`Self::reciprocals`]: that share is 0.99 at most.
     pub(super) fn theta_range(&self) -> [f64; 2] {
         [THETA_MIN, 0.99 / self.reciprocals()]
     }
 
-    /// The mean rate of mutation of a heterozygosity.
+    /// The mean rate of mutation of a heterozygosity, in units of drift.
     pub(super) fn mutation(&self, theta: f64) -> f64 {
         theta / (1.0 - theta * self.reciprocals())
     }

@@ -584,5 +584,5 @@ const RATE_MAX: f64 = 1e6;
 /// The least rate of mutation of a category, relative to the mean.
 const MUTATION_MIN: f64 = 1e-6;
 /// The next term is below 1e-18 where one step is expected.
-const TERMS: usize = 20;
+pub(super) const TERMS: usize = 20;
 const DOUBLINGS_MAX: u32 = 64;

@@ -194,3 +194,42 @@ fn names_are_read_and_printed() {
         assert!(error.contains(said), "{text}: {error}");
     }
 }
+
+#[test]
+fn shares_of_populations_are_of_all_counts_and_categories() {
+    let parse = |cells: &str| {
+        let text = format!("COUNTSFILE NPOP 3 NSITES 1\nCHROM POS a b c\n1 1 {cells}\n");
+        Counts::parse(&text).unwrap()
+    };
+    // Cells of three bases are not read, and a base that is nowhere keeps a little.
+    for (cells, expected) in [
+        ("3,0,1,0 0,6,0,0 1,1,1,0", [0.3, 0.6, 0.1, 0.0]),
+        ("0,0,0,0 0,0,0,0 1,1,1,0", [0.25; 4]),
+    ] {
+        let shares = parse(cells).shares();
+        for (share, expected) in shares.iter().zip(expected) {
+            assert!((share - expected).abs() < 2e-6, "{shares:?}");
+            assert!(*share > 0.0);
+        }
+    }
+    let counts = parse("3,0,1,0 0,6,0,0 2,2,0,0");
+    let newick = Newick::parse("(a:0.3,b:0.5,c:0.2);").unwrap();
+    let patterns = Patterns::new(counts.majority(), Alphabet::Dna).unwrap();
+    let name = RootedModelName::parse("HKY{1/3}+F+G4m{0.5}+P{0.02}+N4", &mut |_| {
+        Err(std::io::ErrorKind::NotFound.into())
+    });
+    let model = RootedModel::new(name.unwrap().unwrap(), &patterns);
+    let tree = RootedTree::from_any(&newick, counts.majority().names()).unwrap();
+    let own = RootedLikelihood::of_counts(tree, &counts, model, Serial).unwrap();
+    // One distribution, though each category has its own.
+    let shares = own.root_frequencies();
+    assert_eq!((shares.len(), own.matrices.len()), (22, 4));
+    assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    // Populations of one base are the fewer, the faster their sites.
+    let alone = |shares: &[f64]| shares[..4].iter().sum::<f64>();
+    let ends = [0, 3].map(|at| alone(own.matrices[at].equilibrium()));
+    assert!(
+        ends[1] < alone(&shares) && alone(&shares) < ends[0],
+        "{ends:?}"
+    );
+}

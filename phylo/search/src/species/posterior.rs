@@ -13,7 +13,8 @@ pub struct Branch {
     pub clade: Vec<String>,
     /// Shares of the three pairings of its four neighbours among the quartets; the tree's first.
     pub shares: [f64; 3],
-    /// Gene trees that say something about it; fractions where one says something of a part.
+    /// Gene trees that say something about it; fractions where one says something of a part. Of
+    /// weighted quartets an effective number.
     pub genes: f64,
     /// Local posterior probabilities of the three pairings.
     pub posterior: [f64; 3],

@@ -417,7 +417,7 @@ mod tests {
                 assert!((own.posterior[way] - other.posterior[way]).abs() < 1e-9);
             }
         }
-        // Weights are relative: half of all supports change no value of a branch.
+        // Weights are relative: with half of all supports gene trees count almost as before.
         let wide = Some([0.0, 2.0]);
         let weights = GeneWeights::new(&genes, &texts, None, Weighting::Support, wide).unwrap();
         let halved = weighted_species_tree(&genes, &weights, Some(&weighted.tree), &Serial);
