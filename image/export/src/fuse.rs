@@ -25,7 +25,7 @@
 //!   `outlet`: sends replies; `nodes`: the file system's side of a session.
 //! - `place`: mounting, with and without root; `connection`: aborts a connection that is still in
 //!   use.
-//! - `image_fs`: the one file; `gather`: its reads; `behind`: dropping its pages.
+//! - `image_fs`: the one file; `behind`: dropping its pages.
 //! - `layers_fs`: layers of containers, for podman and its kind.
 //! - `tree_fs`: the files inside an image, without the kernel's parsers; `ahead` (pure) and
 //!   `store`: their pages before they are read.
@@ -39,7 +39,6 @@ mod access;
 mod ahead;
 mod behind;
 pub(crate) mod connection;
-mod gather;
 mod image_fs;
 mod layers_fs;
 mod nodes;

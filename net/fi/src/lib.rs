@@ -20,7 +20,6 @@ mod ep;
 mod eq;
 mod info;
 mod place;
-mod slab;
 mod srx;
 #[cfg(test)]
 mod tests;

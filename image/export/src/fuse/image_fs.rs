@@ -10,8 +10,9 @@
 use super::FuseOptions;
 use super::abi::{Attributes, ROOT, flag, opened};
 use super::behind::Behind;
-use super::gather::{read_through, with_scratch};
-use super::nodes::{Answer, List, Nodes, Opened, ReadReply, Space, Terms};
+use super::nodes::{
+    Answer, List, Nodes, Opened, ReadReply, Space, Terms, read_through, with_scratch,
+};
 use super::session::REQUEST_BYTES_MAX;
 use parking_lot::Mutex;
 use rustix::io::Errno;

@@ -16,8 +16,7 @@
 
 use super::abi::{Attributes, ROOT, flag};
 use super::ahead::{Ahead, Run};
-use super::gather::{read_through, with_scratch};
-use super::nodes::{Answer, List, Nodes, ReadReply, Space, Terms};
+use super::nodes::{Answer, List, Nodes, ReadReply, Space, Terms, read_through, with_scratch};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use sidecore_bare::width::{ToU64, ToUsize};

@@ -14,7 +14,6 @@ pub(crate) use endpoint::{Asked, BoundCq, Entry, Ep, Of, Op, Pep, Report};
 
 use crate::bell::{Bell, Waiter};
 use crate::place::{DEPTH_MAX, put_word};
-use crate::slab::Slab;
 use sidecore_rdma::{
     Completion, ConnectionId, Device, Kind, Options, PostError, QueueId, Queued, Queues, RdmaError,
     ReadyBy, Setup, SharedId, Stag, StartFault, Status, Transport,
@@ -142,6 +141,41 @@ pub(crate) struct Core {
     pub(crate) looks: u64,
     /// Polls of completion queues since the last one that found a completion.
     pub(crate) vain: u32,
+}
+
+/// A table of objects by number; numbers are used again.
+pub(crate) struct Slab<T>(Vec<Option<T>>);
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Slab<T> {
+    pub(crate) fn insert(&mut self, value: T) -> usize {
+        // A search, not a list of free places: objects are few, and opened seldom.
+        let free = self.0.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.0.push(None);
+            self.0.len() - 1
+        });
+        self.0[index] = Some(value);
+        index
+    }
+
+    pub(crate) fn get(&mut self, index: usize) -> Option<&mut T> {
+        self.0.get_mut(index)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
+        self.0.get_mut(index)?.take()
+    }
+
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
+        let places = self.0.iter_mut().enumerate();
+        places.filter_map(|(index, place)| Some((index, place.as_mut()?)))
+    }
 }
 
 /// Options of every pair: a message waits for its receive, both sides may send first.
