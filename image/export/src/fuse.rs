@@ -22,9 +22,8 @@
 //! time, into memory that the kernel takes them from. On two cores neither effect was measurable.
 //!
 //! - `abi` (pure): the bytes of requests and replies; `session`: reads and dispatches them;
-//!   `outlet`: sends replies; `nodes`: the file system's side of a session.
-//! - `place`: mounting, with and without root; `connection`: aborts a connection that is still in
-//!   use.
+//!   `outlet`: sends replies; `nodes`: the file system's side of a session, and answers to reads.
+//! - `place`: mounting, with and without root, and aborting a connection that is still in use.
 //! - `image_fs`: the one file; `behind`: dropping its pages.
 //! - `layers_fs`: layers of containers, for podman and its kind.
 //! - `tree_fs`: the files inside an image, without the kernel's parsers; `ahead` (pure) and
@@ -38,7 +37,6 @@ mod abi;
 mod access;
 mod ahead;
 mod behind;
-pub(crate) mod connection;
 mod image_fs;
 mod layers_fs;
 mod nodes;

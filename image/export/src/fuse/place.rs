@@ -1,9 +1,13 @@
-//! Mounts a FUSE file system, detached or on a directory, and removes the mount.
+//! Mounts a FUSE file system, detached or on a directory, removes the mount, and aborts a
+//! connection that is still in use.
 //!
 //! Why here: root mounts by itself; other users have the set-user-id helper `fusermount3` do it,
-//! which returns the device's descriptor over a socket.
+//! which returns the device's descriptor over a socket. A mount in another namespace, or a program
+//! with an open file, keeps a server alive after `umount`; an abort gives those users an error and
+//! lets the server go.
 //! Must stay true: a mount that failed half-way leaves nothing behind; the end of a session removes
-//! its mount if it is still there.
+//! its mount if it is still there. A connection is aborted only while its server is known to live,
+//! because numbers are reused.
 //!
 //! Callable from any thread; all block on the kernel, or on the helper.
 //! Source: fsopen(2), fsmount(2), `Documentation/filesystems/fuse/fuse.rst`, `fusermount3(1)`.
@@ -208,6 +212,39 @@ pub(crate) fn detach(dir: &Path) -> bool {
         tracing::warn!("cannot unmount {}: {error}", dir.display());
     }
     helped
+}
+
+/// Aborts connection `number`: all its requests fail, now and later, and its server's reads of the
+/// device return.
+///
+/// # Errors
+/// Not found when there is no such connection; otherwise the permission is missing.
+pub(crate) fn abort(number: u32) -> io::Result<()> {
+    let usual = format!("/sys/fs/fuse/connections/{number}/abort");
+    let file = match rustix::fs::open(usual, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => file,
+        // The control file system is not mounted everywhere; a detached mount of it works as well.
+        Err(_) => open_in(&control()?, number)?,
+    };
+    rustix::io::write(file, b"1")?;
+    Ok(())
+}
+
+fn control() -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    Ok(rustix::mount::fsmount(
+        context.as_fd(),
+        flags,
+        MountAttrFlags::empty(),
+    )?)
+}
+
+fn open_in(control: &OwnedFd, number: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let path = format!("{number}/abort");
+    Ok(rustix::fs::openat(control, path, flags, Mode::empty())?)
 }
 
 /// Advice for a machine without the device.

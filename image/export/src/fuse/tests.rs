@@ -240,7 +240,7 @@ fn an_abort_ends_the_session_and_its_users_get_errors() {
     })
     .unwrap();
     let file = server.open_image().unwrap();
-    connection::abort(server.device().minor).unwrap();
+    place::abort(server.device().minor).unwrap();
     ended
         .recv_timeout(std::time::Duration::from_secs(30))
         .unwrap();

@@ -218,7 +218,7 @@ fn abandon(place: &Path) {
 
 fn abort(record: &Record) {
     if let Some(device) = record.fuse
-        && let Err(error) = fuse::connection::abort(device.minor)
+        && let Err(error) = fuse::place::abort(device.minor)
     {
         tracing::warn!("cannot abort FUSE connection {}: {error}", device.minor);
     }

@@ -14,7 +14,7 @@ use super::above::{self, root_of};
 use super::ending::{Hands, Outcome, Seen, Unmounted};
 use super::{By, Undone};
 use crate::ExportError;
-use crate::fuse::connection;
+use crate::fuse::place;
 use crate::loopdev;
 use crate::state::{self, Entry, Record, table};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -229,7 +229,7 @@ impl<'u> Undoing<'u> {
 
     pub(crate) fn abort(&self) {
         if let Some(device) = self.record().fuse
-            && let Err(error) = connection::abort(device.minor)
+            && let Err(error) = place::abort(device.minor)
         {
             tracing::warn!("cannot abort FUSE connection {}: {error}", device.minor);
         }
