@@ -47,7 +47,7 @@ pub enum PapersError {
     Plot(#[from] sidecore_plot::PlotError),
     /// A command could not be run.
     #[error(transparent)]
-    Command(#[from] sidecore_measure::job::ChildError),
+    Command(#[from] sidecore_measure::child::ChildError),
     /// The directory of kept results could not be used.
     #[error("cannot {what} {}: {source}; name another place with --state DIR", .path.display())]
     Keep {

@@ -20,7 +20,7 @@ use sidecore_export::vhost_user;
 use sidecore_remote::access::name;
 use sidecore_remote::trace_parts;
 use sidecore_status::Status;
-use sidecore_sys::descriptors::take_listeners;
+use sidecore_sys::activation::take_listeners;
 use sidecore_sys::ending::Watch;
 use sidecore_terminal::quantity;
 use std::ops::Range;

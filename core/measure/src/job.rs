@@ -7,6 +7,7 @@
 //! once, from here. If this program is killed, the kernel signals the child. Called from one
 //! thread, which lives until the program ends.
 
+use crate::child::{ChildError, describe, io};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
 };
@@ -42,30 +43,6 @@ pub enum JobEnd {
     TooLong,
     /// This program is to end.
     Stopped,
-}
-
-/// Errors of a child process.
-#[derive(Debug, thiserror::Error)]
-pub enum ChildError {
-    /// It failed, or took longer than it may.
-    #[error("`{command}` {what}")]
-    Program {
-        /// The command line.
-        command: String,
-        /// Exit status or signal, and the last output.
-        what: String,
-    },
-    /// The operating system refused something.
-    #[error("cannot {what}: {source}")]
-    Io {
-        /// The attempt.
-        what: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The run was cancelled.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 impl Job {
@@ -228,20 +205,6 @@ const END_POLL: Duration = Duration::from_millis(2);
 const GRACE: Duration = Duration::from_secs(30);
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 const LINE_BYTES_MAX: u64 = 64 << 10;
-
-/// An error of the system, with what was tried.
-pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ChildError {
-    let what = what.into();
-    move |source| ChildError::Io { what, source }
-}
-
-/// A command as one would type it, without quotes.
-#[must_use]
-pub fn describe(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    words.join(" ")
-}
 
 #[cfg(test)]
 mod tests {

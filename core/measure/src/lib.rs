@@ -5,11 +5,12 @@
 //!
 //! - [`stats`]: the median.
 //! - [`Machine`]: the machine of a run, its load and the commit.
-//! - [`job`]: other programs that run to their end, with their errors.
+//! - [`job`]: other programs that run to their end, with [`child`]'s errors.
 //!
 //! Must stay true: whatever compares with a peer stands in `sidecore-bench`.
 //! Source: own.
 
+pub mod child;
 pub mod job;
 mod machine;
 

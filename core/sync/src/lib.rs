@@ -36,73 +36,9 @@
 
 mod event_count;
 mod message_count;
-mod protocol {
-    //! The two fences of the sleep/wake protocol.
-    //!
-    //! Why here: every sleeper and every waker of the project runs through these two functions, so
-    //! each ordering has its partner here. README.md, "No wake-up is lost".
-
-    use crate::atomic::{Ordering, fence};
-
-    /// Proof that a change was made visible: the fence between a change and the look for sleepers.
-    ///
-    /// One proof serves any number of looks, so a change that several sleepers may wait for costs
-    /// one fence. It is worth nothing for changes that are made after it.
-    #[derive(Debug, Clone, Copy)]
-    pub struct Changed(());
-
-    impl Changed {
-        /// To be called after a change that a thread may sleep for. Costs a fence.
-        #[inline]
-        #[must_use = "sleepers are still asleep: notify them"]
-        pub fn publish() -> Self {
-            // Partner: the fence in `announce`. Either we see the sleeper that was announced before
-            // it, or the sleeper sees the change.
-            fence(Ordering::SeqCst);
-            Self(())
-        }
-    }
-
-    /// The fence between a sleeper's announcement and its last look at the condition.
-    #[inline]
-    pub(crate) fn announce() {
-        // Partner: the fence in `Changed::publish`.
-        fence(Ordering::SeqCst);
-    }
-}
+mod protocol;
 mod sleep_word;
-pub mod spsc {
-    //! Bounded rings of one producer and one consumer, whose two ends distrust one another.
-    //!
-    //! - [`Producer`] and [`Consumer`]: the positions of both ends, wherever they and the entries
-    //!   lie. For records of any size in memory that the caller lays out.
-    //! - [`lines`]: entries of one cache line each, in shared memory or elsewhere: a message moves
-    //!   one line from core to core.
-    //! - [`ring`]: values of a type, in this process: acquire, commit, wait, release.
-    //!
-    //! All three are the same protocol: an end knows its own position, which no other memory can
-    //! change, and keeps the last copy of the other's. It reads the other's only where the copy
-    //! does not suffice. Such a read copies the position once and checks the copy: positions never
-    //! fall, a consumer is never ahead of its producer, a producer never more than the capacity
-    //! ahead of its consumer. So no value that the other side writes makes this side index out of
-    //! bounds or loop.
-    //!
-    //! Must stay true: one thread at a time at each end. Positions are 64 bits wide and do not wrap
-    //! in any machine's life. README.md has the picture.
-
-    mod line_ring;
-    mod positions;
-    mod typed;
-
-    pub use positions::{Consumer, Producer, Violation};
-
-    /// Rings whose entries are a cache line each.
-    pub mod lines {
-        pub use super::line_ring::{LINE_WORDS, Line, Lines, Reader, SharedLines, Writer};
-    }
-
-    pub use typed::{Acquired, Receiver, Sender, Waited, ring};
-}
+pub mod spsc;
 mod waiter;
 mod word;
 

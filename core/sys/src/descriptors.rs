@@ -1,11 +1,9 @@
-//! The descriptors that this process may have open, and those that it was started with.
+//! The descriptors that this process may have open.
 //!
 //! Why here: a server keeps some for each client. One that admits more clients than it has
 //! descriptors for fails in the middle of a handshake, and `poll` refuses more entries than the
-//! limit. So servers raise the limit at their start and admit as many clients as fit. A descriptor
-//! that is only a number has no owner that the compiler knows.
-//! Must stay true: each listening socket that was passed (socket activation) is taken once. Any
-//! thread. Source: getrlimit(2), poll(2); sd_listen_fds(3), which systemd and libnbd follow.
+//! limit. So servers raise the limit at their start and admit as many clients as fit. Any thread.
+//! Source: getrlimit(2), poll(2).
 //!
 //! ```
 //! use sidecore_sys::descriptors;
@@ -15,9 +13,6 @@
 //! ```
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Raises this process's limit (`ulimit -n`) as far as it may itself, the soft limit up to the hard
 /// one, and to `LIMIT_MAX` at most. Returns the limit in force. For programs that own their
@@ -50,30 +45,6 @@ pub fn limit() -> usize {
 pub fn room() -> usize {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     limit().saturating_sub(open)
-}
-
-/// Takes the listening sockets that the process which started this one passed (`LISTEN_PID`,
-/// `LISTEN_FDS`): descriptors from 3 on, which programs that this one starts do not inherit.
-/// Empty without any, and where they were taken before.
-///
-/// # Errors
-/// `LISTEN_PID` or `LISTEN_FDS` is no number, or names a descriptor that is not open.
-#[allow(unsafe_code)] // Descriptors that have a number alone.
-pub fn take_listeners() -> io::Result<Vec<OwnedFd>> {
-    static WERE_TAKEN: AtomicBool = AtomicBool::new(false);
-    let numbers = sd_notify::listen_fds()?;
-    // Relaxed: the flag alone decides; nothing is published with it.
-    if WERE_TAKEN.swap(true, Ordering::Relaxed) {
-        return Ok(Vec::new());
-    }
-    Ok(numbers
-        .map(|number| {
-            // SAFETY: the process that started this one gave these numbers away to it, all of them
-            // are open (`listen_fds` has set a flag of each), and the flag above lets them be taken
-            // once.
-            unsafe { OwnedFd::from_raw_fd(number) }
-        })
-        .collect())
 }
 
 /// No server of ours has use for more, and some kernels' hard limit is a thousand times that.

@@ -10,8 +10,7 @@
 //! - [`cpu`]: the core of a thread: its current one, its allowed ones, its pinning.
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
 //! - `shared`: sealed memory that processes share; [`local_socket`]: their rendezvous;
-//!   [`identity`]: users that can be distinguished; [`descriptors`]: their limit, and listening
-//!   sockets that a service manager has opened.
+//!   [`identity`]: users that can be distinguished; [`descriptors`]: their limit.
 //! - [`folder`]: folders reached and used through descriptors, safe from exchanged paths.
 //! - [`apart`]: calls that may wait for a file system which this process serves.
 //! - [`loop_control`]: requests to the loop driver; [`fuse_device`]: to the FUSE device;
@@ -22,6 +21,7 @@
 //!   [`seccomp`]: system calls of other programs.
 //! - [`userfault`]: missing pages of another process's memory.
 //! - [`signals`]: waiting for signals, whatever memory is left.
+//! - [`activation`]: listening sockets that a service manager has opened.
 //! - [`socket_option`]: options of sockets by number; [`message`]: their messages with names and
 //!   control messages as bytes, which [`control_message`] reads; [`epoll_entry`]: other files in
 //!   epolls.
@@ -36,6 +36,7 @@
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.
 
+pub mod activation;
 mod alias;
 mod apart;
 pub mod arena;

@@ -8,8 +8,8 @@
 //! One thread, and one reader thread for each child. Source: own.
 
 use rustix::process::{Pid, Signal, kill_process};
-use sidecore_measure::job::io;
-pub use sidecore_measure::job::{ChildError, describe};
+use sidecore_measure::child::io;
+pub use sidecore_measure::child::{ChildError, describe};
 use sidecore_sys::package::{Manager, Package};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
