@@ -47,6 +47,48 @@ fn end(done: Done, kernel: impl FnOnce(bool) -> isize) -> isize {
     }
 }
 
+/// The same for a receiving call.
+#[inline]
+fn end_receiving(file: c_int, done: Done, kernel: impl FnOnce(bool) -> isize) -> isize {
+    end(done, |had_rings| {
+        closing::note_reset(file, kernel(had_rings))
+    })
+}
+
+/// The same for write(2) and writev(2): a session that has ended by a reset reports it instead of
+/// raising the signal.
+#[inline]
+fn end_writing(
+    file: c_int,
+    done: Done,
+    pieces: stream::Pieces<'_>,
+    kernel: impl FnOnce(bool) -> isize,
+) -> isize {
+    // Taken back meanwhile, it is written to as any other pair.
+    if matches!(done, Done::Kernel) && rings::are_kept(file) {
+        let message = message_of(pieces);
+        return closing::send(
+            file,
+            0,
+            || stream::whole(pieces),
+            |flags| {
+                real!(sendmsg(file => c_int, &raw const message => *const libc::msghdr,
+                    flags => c_int) -> isize)
+            },
+        );
+    }
+    end(done, kernel)
+}
+
+/// Receives by rings for read(2) and readv(2), which return at once if there is no room, unlike
+/// recv(2).
+fn read_rings(file: c_int, pieces: stream::Pieces<'_>) -> Done {
+    if stream::whole(pieces) == 0 {
+        return Done::Bytes(0);
+    }
+    stream::receive(file, pieces, 0)
+}
+
 /// read(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isize {
@@ -63,7 +105,7 @@ pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isi
         }
         return closing::note_end(file, kernel(false), bytes);
     }
-    end(stream::receive(file, &[one(to, bytes)], 0), kernel)
+    end_receiving(file, read_rings(file, &[one(to, bytes)]), kernel)
 }
 
 /// readv(2).
@@ -77,7 +119,9 @@ pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int
         )
     };
     match pieces(to, usize::try_from(count).unwrap_or(usize::MAX)) {
-        Some(pieces) if rings::has_rings(file) => end(stream::receive(file, pieces, 0), kernel),
+        Some(pieces) if rings::has_rings(file) => {
+            end_receiving(file, read_rings(file, pieces), kernel)
+        }
         Some(pieces) if routes(file) => {
             let mut message = message_of(pieces);
             // SAFETY: as of readv(2).
@@ -105,7 +149,8 @@ pub unsafe extern "C" fn recv(file: c_int, to: *mut c_void, bytes: usize, flags:
         }
         return closing::note_end(file, kernel(false), bytes);
     }
-    end(stream::receive(file, &[one(to, bytes)], flags), kernel)
+    let done = stream::receive(file, &[one(to, bytes)], flags);
+    end_receiving(file, done, kernel)
 }
 
 /// recvfrom(2).
@@ -153,7 +198,7 @@ pub unsafe extern "C" fn recvfrom(
         // SAFETY: the program guarantees that a length is there.
         unsafe { *from_bytes = 0 };
     }
-    end(done, kernel)
+    end_receiving(file, done, kernel)
 }
 
 /// recvmsg(2).
@@ -206,7 +251,7 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
         header.msg_controllen = 0;
         header.msg_flags = 0;
     }
-    end(done, kernel)
+    end_receiving(file, done, kernel)
 }
 
 /// recvmmsg(2).
@@ -247,9 +292,10 @@ pub unsafe extern "C" fn write(file: c_int, from: *const c_void, bytes: usize) -
         if routes(file) {
             return ask_routes(file, from, bytes, 0);
         }
-        return kernel(false);
+        return closing::note_sent(file, kernel(false));
     }
-    end(stream::send(file, &[one(from, bytes)], 0), kernel)
+    let pieces = [one(from, bytes)];
+    end_writing(file, stream::send(file, &pieces, 0), &pieces, kernel)
 }
 
 /// writev(2).
@@ -262,13 +308,15 @@ pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_
         })
     };
     match pieces(from, usize::try_from(count).unwrap_or(usize::MAX)) {
-        Some(pieces) if rings::has_rings(file) => end(stream::send(file, pieces, 0), kernel),
+        Some(pieces) if rings::has_rings(file) => {
+            end_writing(file, stream::send(file, pieces, 0), pieces, kernel)
+        }
         Some(pieces) if closing::has_ended(file) || routes(file) => {
             let message = message_of(pieces);
             // SAFETY: as of writev(2).
             unsafe { sendmsg(file, &raw const message, 0) }
         }
-        Some(_) => kernel(false),
+        Some(_) => closing::note_sent(file, kernel(false)),
         None => kernel(true),
     }
 }
@@ -522,10 +570,11 @@ pub unsafe extern "C" fn sendfile(
     count: usize,
 ) -> isize {
     if !rings::has_rings(to) {
-        return in_kernel(to, false, move || {
+        let sent = in_kernel(to, false, move || {
             real!(sendfile(to => c_int, from => c_int, offset => *mut libc::off_t, count => usize)
                 -> isize)
         });
+        return closing::note_sent(to, sent);
     }
     // SAFETY: the program says that a number is there, or gave none.
     send_file(to, from, unsafe { offset.as_mut() }, count)

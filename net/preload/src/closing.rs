@@ -5,32 +5,66 @@
 //! TCP would have sent it.
 
 use crate::interest::{EDGE, ONE_SHOT, control};
-use crate::marked::{kernels_option, was_connected};
+use crate::marked::{has_internet_name, kernels_option, was_connected};
 use crate::real::{errno, real, set_errno};
 use crate::table::{self, ENDED, Kind, PARDONED, Record, SHUT_WRITE};
 use std::ffi::c_int;
 
-/// Records the result of a receiving kernel call: 0 bytes mean that the peer has ended.
+/// Records the result of a receiving kernel call: 0 bytes mean that the peer has ended. Where a
+/// socket has no peer yet, the error becomes TCP's.
 #[inline]
 pub(crate) fn note_end(file: c_int, received: isize, wanted: usize) -> isize {
-    if received <= 0 && wanted > 0 {
+    if received < 0 || received == 0 && wanted > 0 {
         note(file, received);
     }
     received
 }
 
 fn note(file: c_int, received: isize) {
-    let flag = match received {
-        0 => ENDED,
-        // A reset was reported by this read, so the next write fails.
-        _ if errno() == libc::ECONNRESET => ENDED | PARDONED,
-        _ => return,
-    };
-    if let Some(record) = table::record(file)
-        && matches!(record.kind(), Kind::Candidate | Kind::Barred)
-    {
-        record.add(flag);
+    let error = if received == 0 { 0 } else { errno() };
+    if !matches!(error, 0 | libc::ECONNRESET | libc::EINVAL) {
+        return;
     }
+    let Some(record) = table::record(file)
+        .filter(|record| matches!(record.kind(), Kind::Candidate | Kind::Barred))
+    else {
+        return;
+    };
+    match error {
+        0 => record.add(ENDED),
+        // A reset was reported by this read, so the next write fails.
+        libc::ECONNRESET => record.add(ENDED | PARDONED),
+        _ if is_without_peer(file) => set_errno(libc::ENOTCONN),
+        _ => {}
+    }
+}
+
+/// Records a reset that the kernel has reported to a program with rings: it is reported once.
+#[inline]
+pub(crate) fn note_reset(file: c_int, received: isize) -> isize {
+    if received == -1 && errno() == libc::ECONNRESET {
+        note_error(file);
+    }
+    received
+}
+
+/// The result of a sending kernel call that did not pass [`send`].
+#[inline]
+pub(crate) fn note_sent(file: c_int, sent: isize) -> isize {
+    if sent == -1 && errno() == libc::ENOTCONN && is_without_peer(file) {
+        return broken(file, 0);
+    }
+    sent
+}
+
+/// True for a bound or listening socket of a session's kind: the kernel has a local socket without
+/// a peer, where the program has a TCP socket without one.
+#[cold]
+fn is_without_peer(file: c_int) -> bool {
+    kernels_option(file, libc::SO_DOMAIN) == Some(libc::AF_UNIX)
+        && kernels_option(file, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
+        && has_internet_name(file)
+        && !was_connected(file)
 }
 
 /// A session's error was reported (SO_ERROR): writes fail from now on.
@@ -66,17 +100,23 @@ pub(crate) fn send(
     wanted: impl FnOnce() -> usize,
     work: impl FnOnce(c_int) -> isize,
 ) -> isize {
+    // Those with rings come here once their session is over.
     let Some(record) = table::record(file)
-        .filter(|record| matches!(record.kind(), Kind::Candidate | Kind::Barred))
+        .filter(|record| matches!(record.kind(), Kind::Candidate | Kind::Barred | Kind::Ring))
     else {
         return work(flags);
     };
     // The signal is sent below, if TCP would send it.
     let sent = work(flags | libc::MSG_NOSIGNAL);
-    if sent == -1 && errno() == libc::EPIPE {
-        return refused(file, record, flags, wanted());
+    if sent != -1 {
+        return sent;
     }
-    sent
+    match errno() {
+        libc::EPIPE => refused(file, record, flags, wanted()),
+        // The latter where an address was given, which TCP ignores.
+        libc::ENOTCONN | libc::EOPNOTSUPP if is_without_peer(file) => broken(file, flags),
+        _ => sent,
+    }
 }
 
 /// True if a write must use [`send`]: the program has read the peer's end. Not before, since
@@ -94,6 +134,8 @@ fn refused(file: c_int, record: &Record, flags: c_int, wanted: usize) -> isize {
     if !record.has(SHUT_WRITE) && !record.has(PARDONED) {
         // Asked once in a session's life, so its system calls do not matter.
         match end_of(file) {
+            // Rings end by a reset alone; here it has been reported.
+            End::Closed if record.kind() == Kind::Ring => {}
             // The peer's reply, a reset, makes the next write fail (RFC 9293 section 3.10.7.1).
             End::Closed => {
                 record.add(PARDONED);
@@ -108,7 +150,14 @@ fn refused(file: c_int, record: &Record, flags: c_int, wanted: usize) -> isize {
             End::Other => {}
         }
     }
-    if flags & libc::MSG_NOSIGNAL == 0 {
+    broken(file, flags)
+}
+
+/// EPIPE, and the signal unless the flags forbid it. Datagram sockets that were shut raise none.
+#[cold]
+fn broken(file: c_int, flags: c_int) -> isize {
+    let is_stream = kernels_option(file, libc::SO_TYPE) == Some(libc::SOCK_STREAM);
+    if is_stream && flags & libc::MSG_NOSIGNAL == 0 {
         // SAFETY: calls without pointers: this thread's signal, as the kernel would have sent it.
         unsafe {
             let thread = libc::syscall(libc::SYS_gettid);

@@ -58,6 +58,20 @@ pub(crate) fn was_connected(file: c_int) -> bool {
     if crate::tests::supervisor::was_connected(file) {
         return true;
     }
+    has_internet(libc::SYS_getpeername, file)
+}
+
+/// True if the supervisor, or the kernel, reports an Internet address as the socket's own. Leaves
+/// errno unchanged.
+pub(crate) fn has_internet_name(file: c_int) -> bool {
+    let before = errno();
+    let has = has_internet(libc::SYS_getsockname, file);
+    set_errno(before);
+    has
+}
+
+/// True if the call returns an Internet address.
+fn has_internet(call_number: c_long, file: c_int) -> bool {
     let mut family: libc::sa_family_t = 0;
     let mut bytes = length(size_of_val(&family));
     let arguments = [
@@ -68,7 +82,7 @@ pub(crate) fn was_connected(file: c_int) -> bool {
         0,
     ];
     // SAFETY: the kernel, or the supervisor, writes at most the given number of bytes.
-    let result = unsafe { call(libc::SYS_getpeername, arguments, BY_ITSELF) };
+    let result = unsafe { call(call_number, arguments, BY_ITSELF) };
     result == 0 && matches!(i32::from(family), libc::AF_INET | libc::AF_INET6)
 }
 

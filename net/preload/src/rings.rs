@@ -38,6 +38,11 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
     }
 }
 
+/// True if the descriptor has rings; no call is counted.
+pub(crate) fn are_kept(descriptor: c_int) -> bool {
+    record(descriptor).is_some_and(|record| record.kind() == Kind::Ring)
+}
+
 /// True once there were enough calls.
 pub(crate) fn is_due(record: &Record) -> bool {
     let after = UPGRADE_AFTER.load(Ordering::Relaxed);

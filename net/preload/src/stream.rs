@@ -7,7 +7,7 @@ use crate::attachment::{self, Attachment};
 use crate::blocking::{self, For, Limit};
 use crate::real::{FIONREAD, errno, flags_of, is_in_first_page, real};
 use crate::rings::{bar, fall_back, give_back};
-use crate::table::{CRAMPED_MAX, DRAINED, GONE, Kind, Record, SHUT_WRITE, record};
+use crate::table::{CRAMPED_MAX, DRAINED, GONE, Kind, PARDONED, Record, SHUT_WRITE, record};
 use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState};
 use sidecore_sync::Changed;
 use std::cell::Cell;
@@ -225,8 +225,7 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
         done = if peeks { read } else { done + read };
         // MSG_WAITALL waits for the rest; any other call returns with the first bytes.
         let waits_for_all = flags & libc::MSG_WAITALL != 0 && done < wanted;
-        // A call without room returns at once, as on TCP, whatever there is to read.
-        if wanted == 0 || done > 0 && !waits_for_all {
+        if done > 0 && !waits_for_all {
             return Done::Bytes(done);
         }
         let Some(state) = state_of(attachment, record) else {
@@ -234,6 +233,10 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
         };
         // Bytes came since the copy, so there is no need to sleep.
         if state.readable_bytes > if peeks { done } else { 0 } {
+            // As on TCP, a call without room waits for bytes, and leaves them.
+            if wanted == 0 {
+                return Done::Bytes(0);
+            }
             continue;
         }
         if state.error != 0 || record.has(GONE) {
@@ -470,7 +473,11 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
         ready |= libc::POLLOUT | libc::POLLWRNORM;
     }
     if state.error != 0 || record.has(GONE) {
-        ready |= libc::POLLERR | libc::POLLHUP;
+        // An error is reported once, by a call or by SO_ERROR.
+        if !record.has(PARDONED) {
+            ready |= libc::POLLERR;
+        }
+        ready |= libc::POLLHUP;
         ready |= libc::POLLIN | libc::POLLRDHUP | libc::POLLOUT;
     }
     ready

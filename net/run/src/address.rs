@@ -30,7 +30,7 @@ pub fn read(bytes: &[u8]) -> Given {
             Given::Inet(SocketAddr::new(Ipv4Addr::from(*ip).into(), port))
         }
         // `sin6_scope_id` may be missing, as before RFC 2553.
-        libc::AF_INET6 if bytes.len() >= V6_BYTES - 4 => {
+        libc::AF_INET6 if bytes.len() >= least_bytes(true) => {
             let (Some(port), Some(ip)) = (port(rest), rest[6..].first_chunk::<16>()) else {
                 return Given::Other;
             };
@@ -43,6 +43,11 @@ pub fn read(bytes: &[u8]) -> Given {
 /// True if an address is given as `AF_INET6`.
 pub(crate) fn is_v6(bytes: &[u8]) -> bool {
     bytes.first_chunk() == Some(&FAMILY_V6)
+}
+
+/// Bytes below which the kernel refuses an address of the family with EINVAL.
+pub(crate) fn least_bytes(is_v6: bool) -> usize {
+    if is_v6 { V6_BYTES - 4 } else { V4_BYTES }
 }
 
 /// `struct sockaddr_in6` where `is_v6` (IPv4 as an IPv4-mapped address), else `struct sockaddr_in`.

@@ -262,7 +262,10 @@ fn open_patiently(options: &TapOptions, queues: Queues) -> Result<TapFile, NicEr
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
-            Some(EBUSY) => "another program has it; end that one, or choose another name",
+            Some(EBUSY) => {
+                "another program has it, and an engine hands nothing over: end that one, or choose \
+                 another name and address"
+            }
             Some(EPERM | EACCES) => {
                 "root or CAP_NET_ADMIN is needed; or let root make it once: `ip tuntap add \
                  dev NAME mode tap vnet_hdr user USER`"

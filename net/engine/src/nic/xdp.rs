@@ -152,7 +152,10 @@ fn open_patiently(options: &XdpOptions, count: usize) -> Result<Vec<XdpSocket>, 
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
-            Some(EBUSY) => "another program has it (`ip link` shows `xdp`); end that one",
+            Some(EBUSY) => {
+                "another program has it (`ip link` shows `xdp`), and an engine hands nothing over: \
+                 end that one, or choose another interface"
+            }
             Some(EPERM | EACCES) => "root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, are needed",
             Some(EOPNOTSUPP) => "its driver cannot; use the mode `generic`",
             Some(EINVAL) => "it has no such queue; `ethtool -l` tells how many it has",

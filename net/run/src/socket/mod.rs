@@ -78,6 +78,8 @@ pub(crate) struct SetOption {
 pub(crate) struct Holder {
     pub(crate) thread: i32,
     pub(crate) descriptor: i32,
+    /// Its process, which has the descriptor still when the thread has ended; 0: not known.
+    pub(crate) process: i32,
 }
 
 impl Holder {
@@ -85,6 +87,7 @@ impl Holder {
     pub(crate) const UNKNOWN: Self = Self {
         thread: 0,
         descriptor: -1,
+        process: 0,
     };
 
     /// The calling thread, with this descriptor.
@@ -92,6 +95,20 @@ impl Holder {
         Self {
             thread: caller.call.thread,
             descriptor,
+            process: 0,
+        }
+    }
+
+    /// The same with its process, which need not be asked for if the thread is that of `before`.
+    pub(crate) fn lasting(caller: &Caller<'_>, descriptor: i32, before: Self) -> Self {
+        let process = match before.process {
+            0 => caller.leader().unwrap_or_default(),
+            process if before.thread == caller.call.thread => process,
+            _ => caller.leader().unwrap_or_default(),
+        };
+        Self {
+            process,
+            ..Self::of(caller, descriptor)
         }
     }
 
@@ -105,7 +122,8 @@ impl Holder {
 
     /// A duplicate of the near end with this inode; none if the holder has closed it.
     pub(crate) fn fetch(self, inode: u64) -> Option<OwnedFd> {
-        caller::fetch_socket(self.thread, self.descriptor, inode)
+        let by = |thread| caller::fetch_socket(thread, self.descriptor, inode);
+        by(self.thread).or_else(|| by(self.process))
     }
 }
 
@@ -475,7 +493,7 @@ impl Socket {
         {
             stream.path.bar();
         }
-        self.holder = Holder::of(caller, descriptor);
+        self.holder = Holder::lasting(caller, descriptor, self.holder);
     }
 
     /// True if nothing tells the supervisor of its close: only a sweep finds it.

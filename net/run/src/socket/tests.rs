@@ -180,6 +180,7 @@ fn a_holder_is_found_by_its_inode() {
     let holder = Holder {
         thread: rustix::thread::gettid().as_raw_nonzero().get(),
         descriptor: std::os::fd::AsRawFd::as_raw_fd(&near),
+        process: 0,
     };
     let found = holder.fetch(inode).unwrap();
     assert_eq!(files::inode_of(&found), Ok(inode));

@@ -2,7 +2,7 @@
 //! back to it.
 
 use super::{PROCEED, Reply, Supervisor, ZERO, names};
-use crate::address::{Given, plain_peer};
+use crate::address::{self, Given, plain_peer};
 use crate::caller::{Caller, Descriptor};
 use crate::ports::Transport;
 use crate::scope::Server;
@@ -37,7 +37,7 @@ impl Parts {
             is_v6_only: self.is_v6_only,
             far,
             peer: Some(ends.peer),
-            holder: Holder::of(caller, self.at.number),
+            holder: Holder::lasting(caller, self.at.number, Holder::UNKNOWN),
             ..Socket::new(Transport::Tcp, self.kernel, ends.local, state)
         };
         socket.send_bytes = socket.set_bytes(libc::SO_SNDBUF);
@@ -76,9 +76,12 @@ impl Supervisor {
         let Some(opened) = self.opened(caller, inode)? else {
             return Ok(PROCEED);
         };
-        let is_foreign = is_v6 != opened.is_v6;
-        if opened.local.port() != 0 || opened.is_connected || is_foreign {
+        if is_v6 != opened.is_v6 {
             return Ok(PROCEED);
+        }
+        // It has a name already. The kernel, which lacks the address, would complain of that.
+        if opened.local.port() != 0 || opened.is_connected {
+            return Err(Errno::INVAL);
         }
         let inode = match opened.transport {
             Transport::Tcp => self.adopt(caller, number, opened, asked)?,
@@ -237,7 +240,7 @@ impl Supervisor {
     }
 
     fn connect_known(&mut self, caller: &mut Caller<'_>, inode: u64) -> Result<Reply, Errno> {
-        let (given, _) = caller.address(1, 2)?;
+        let (given, is_v6) = caller.address(1, 2)?;
         let table = &mut self.table;
         let Some(socket) = table.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
@@ -252,7 +255,16 @@ impl Supervisor {
                     // As in the kernel, AF_UNSPEC dissolves the connection.
                     Given::Inet(peer) => Some(peer),
                     Given::Unspecified => None,
-                    Given::Other => return Err(Errno::AFNOSUPPORT),
+                    // The length is judged before the family.
+                    Given::Other => {
+                        let bytes = usize::try_from(caller.int(2)).unwrap_or_default();
+                        let is_short = bytes < address::least_bytes(is_v6);
+                        return Err(if is_short {
+                            Errno::INVAL
+                        } else {
+                            Errno::AFNOSUPPORT
+                        });
+                    }
                 };
                 let near = caller.fetch(caller.int(0))?;
                 self.datagrams.connect(table, inode, &near, peer)?;

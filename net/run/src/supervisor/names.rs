@@ -102,6 +102,10 @@ pub(super) fn unsent_bytes(table: &mut Table, caller: &mut Caller<'_>) -> Result
     if socket.is_datagram() {
         return Ok(PROCEED);
     }
+    // As of TCP (tcp_ioctl).
+    if matches!(socket.state, State::Listening(_)) {
+        return Err(Errno::INVAL);
+    }
     let unread = match &socket.far {
         Some(far) => {
             let greeting = match &socket.state {

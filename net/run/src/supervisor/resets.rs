@@ -74,6 +74,7 @@ mod tests {
         Holder {
             thread: rustix::thread::gettid().as_raw_nonzero().get(),
             descriptor: file.as_raw_fd(),
+            process: 0,
         }
     }
 

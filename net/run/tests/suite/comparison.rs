@@ -215,7 +215,8 @@ fn cases(folder: &Path) -> Vec<Case> {
     cases
 }
 
-fn compile(source: &Path, program: &Path) -> std::process::Child {
+/// Starts the C compiler.
+pub(crate) fn compile(source: &Path, program: &Path) -> std::process::Child {
     Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
         .args([program, source])

@@ -1,6 +1,7 @@
 //! Sessions that fail: resets towards programs.
 
 use super::*;
+use sidecore_sys::local_socket;
 
 impl Streams {
     /// The session was reset, or cannot continue: the program's calls fail.
@@ -80,6 +81,7 @@ impl Streams {
             socket.holder = Holder {
                 thread: hello.thread,
                 descriptor: hello.descriptor,
+                process: 0,
             };
             self.end_doomed(table, inode);
         }
@@ -106,10 +108,18 @@ fn leave_unread(far: &OwnedFd, inode: u64, holder: Holder) {
     if rustix::io::ioctl_fionread(far).is_ok_and(|bytes| bytes > 0) {
         return;
     }
+    let mut holder = holder;
+    if holder.process == 0
+        && let Ok(listener) = local_socket::peer(far.as_fd())
+    {
+        // The thread that has accepted it may have ended; the process listens.
+        holder.process = listener.pid;
+    }
     let near = if named::is_accepting(inode) {
         // Its inode is not known, but the name of its peer is.
         let name = named::own_name(far);
-        let number = crate::caller::socket_inode(holder.thread, holder.descriptor);
+        let inode_of = |thread| crate::caller::socket_inode(thread, holder.descriptor);
+        let number = inode_of(holder.thread).or_else(|| inode_of(holder.process));
         let near = number.and_then(|number| holder.fetch(number));
         near.filter(|near| name.is_some() && named::peers_name(near) == name)
     } else {
@@ -256,6 +266,7 @@ mod tests {
         of.holder = Holder {
             thread: rustix::thread::gettid().as_raw_nonzero().get(),
             descriptor: near.as_raw_fd(),
+            process: 0,
         };
         if let State::Datagram(datagram) = &mut of.state {
             let session = client.bind_udp("192.0.2.1:9".parse().unwrap()).unwrap();

@@ -249,6 +249,7 @@ impl Streams {
                     socket.holder = Holder {
                         thread: hello.thread,
                         descriptor: hello.descriptor,
+                        process: 0,
                     };
                     if let Some(bytes) = socket.send_bytes {
                         limit_accepted(far, socket.holder, bytes);
