@@ -31,6 +31,8 @@ pub(crate) struct Stream {
     pub(crate) progress_at: Instant,
     /// The program has shut it down for sending.
     pub(crate) is_shut: bool,
+    /// The program has ended its receiving by shutdown(2).
+    pub(crate) is_deaf: bool,
 }
 
 impl Stream {
@@ -48,6 +50,7 @@ impl Stream {
             leftover: None,
             progress_at: Instant::now(),
             is_shut: false,
+            is_deaf: false,
         }
     }
 

@@ -13,6 +13,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+/// The error of connect(2) for an address of another family, or one that is too short, which is
+/// judged first.
+fn refusal(caller: &Caller<'_>, is_v6: bool) -> Errno {
+    let bytes = usize::try_from(caller.int(2)).unwrap_or_default();
+    if bytes < address::least_bytes(is_v6) {
+        Errno::INVAL
+    } else {
+        Errno::AFNOSUPPORT
+    }
+}
+
 /// Properties of a socket that is to be connected.
 pub(super) struct Parts {
     pub(super) at: Descriptor,
@@ -249,22 +260,15 @@ impl Supervisor {
         if socket.is_adopting() {
             return Ok(table.park_asking(inode, caller));
         }
+        let of_v6 = socket.is_v6;
         match &mut socket.state {
             State::Datagram(_) => {
                 let peer = match given {
+                    Given::Inet(_) if is_v6 && !of_v6 => return Err(Errno::AFNOSUPPORT),
                     // As in the kernel, AF_UNSPEC dissolves the connection.
                     Given::Inet(peer) => Some(peer),
                     Given::Unspecified => None,
-                    // The length is judged before the family.
-                    Given::Other => {
-                        let bytes = usize::try_from(caller.int(2)).unwrap_or_default();
-                        let is_short = bytes < address::least_bytes(is_v6);
-                        return Err(if is_short {
-                            Errno::INVAL
-                        } else {
-                            Errno::AFNOSUPPORT
-                        });
-                    }
+                    Given::Other => return Err(refusal(caller, is_v6)),
                 };
                 let near = caller.fetch(caller.int(0))?;
                 self.datagrams.connect(table, inode, &near, peer)?;
@@ -286,6 +290,10 @@ impl Supervisor {
             // ones fail.
             State::Open(stream) => stream.report.make().map(|()| ZERO),
             State::Joined(joined) => joined.report.make().map(|()| ZERO),
+            State::Bound | State::Failed(None) if given == Given::Unspecified => Ok(ZERO),
+            State::Bound | State::Failed(None) if is_v6 != of_v6 || given == Given::Other => {
+                Err(refusal(caller, of_v6))
+            }
             State::Failed(error) => match error.take() {
                 // The error is reported once; the next connect(2) tries again, as in Linux.
                 Some(error) => Err(error),
@@ -410,6 +418,7 @@ impl Supervisor {
             }
             State::Open(stream) => {
                 stream.is_shut |= how != libc::SHUT_RD;
+                stream.is_deaf |= how != libc::SHUT_WR;
                 Ok(PROCEED)
             }
             State::Datagram(_) => Ok(PROCEED),

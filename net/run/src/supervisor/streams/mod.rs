@@ -400,7 +400,9 @@ fn end_gone(table: &mut Table, inode: u64) {
     match table.sockets.get(&inode).map(|socket| &socket.state) {
         Some(State::Open(stream)) if !stream.outbound.has_ended() => {}
         // A pair reports the same for both shutdowns as for the program's close.
-        Some(State::Open(stream)) if stream.is_shut && stream.inbound != Inbound::Open => {
+        Some(State::Open(stream))
+            if stream.is_shut && (stream.is_deaf || stream.inbound != Inbound::Open) =>
+        {
             table.end_shut(inode);
         }
         Some(State::Open(_)) => table.forget(inode),
