@@ -21,21 +21,17 @@ pub(crate) fn note_end(file: c_int, received: isize, wanted: usize) -> isize {
 }
 
 fn note(file: c_int, received: isize) {
-    let error = if received == 0 { 0 } else { errno() };
-    if !matches!(error, 0 | libc::ECONNRESET | libc::EINVAL) {
-        return;
-    }
-    let Some(record) = table::record(file)
-        .filter(|record| matches!(record.kind(), Kind::Candidate | Kind::Barred))
-    else {
-        return;
-    };
-    match error {
-        0 => record.add(ENDED),
+    let flag = match received {
+        0 => ENDED,
         // A reset was reported by this read, so the next write fails.
-        libc::ECONNRESET => record.add(ENDED | PARDONED),
-        _ if is_without_peer(file) => set_errno(libc::ENOTCONN),
-        _ => {}
+        _ if errno() == libc::ECONNRESET => ENDED | PARDONED,
+        _ if errno() == libc::EINVAL && is_without_peer(file) => return set_errno(libc::ENOTCONN),
+        _ => return,
+    };
+    if let Some(record) = table::record(file)
+        && matches!(record.kind(), Kind::Candidate | Kind::Barred)
+    {
+        record.add(flag);
     }
 }
 

@@ -184,6 +184,21 @@ fn a_holder_is_found_by_its_inode() {
     };
     let found = holder.fetch(inode).unwrap();
     assert_eq!(files::inode_of(&found), Ok(inode));
+    // Its thread has ended; the process has the descriptor still.
+    let of_process = Holder {
+        thread: -1,
+        process: i32::try_from(std::process::id()).unwrap(),
+        ..holder
+    };
+    assert!(of_process.fetch(inode).is_some());
+    assert!(
+        Holder {
+            process: 0,
+            ..of_process
+        }
+        .fetch(inode)
+        .is_none()
+    );
     // The descriptor refers to another file by now.
     assert!(holder.fetch(inode + 1).is_none());
     assert!(Holder::UNKNOWN.fetch(inode).is_none());

@@ -73,7 +73,9 @@ impl Supervisor {
         };
         if let Some(socket) = self.table.sockets.get(&inode) {
             // A signal interrupted the call, and it is repeated.
-            if socket.is_adopting() && socket.holder == Holder::of(caller, number) {
+            let (holder, own) = (socket.holder, Holder::of(caller, number));
+            let is_same = (holder.thread, holder.descriptor) == (own.thread, own.descriptor);
+            if socket.is_adopting() && is_same {
                 return Ok(self.table.park_asking(inode, caller));
             }
             return Err(Errno::INVAL);

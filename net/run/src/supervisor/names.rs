@@ -58,7 +58,7 @@ pub(super) fn peer(
     let is_connected = matches!(
         socket.state,
         State::Open(_) | State::Joined(_) | State::Datagram(_)
-    );
+    ) || is_past_end && matches!(socket.state, State::Over);
     // A failed connect(2) leaves the peer's address behind, but no peer.
     let peer = socket.peer.filter(|_| is_connected);
     let peer = peer.ok_or(Errno::NOTCONN)?;

@@ -106,7 +106,9 @@ impl Table {
                 number(fault_of(socket, &near)?)
             }
             // The pair reports its own error.
-            (libc::SOL_SOCKET, libc::SO_ERROR) if matches!(socket.state, State::Joined(_)) => {
+            (libc::SOL_SOCKET, libc::SO_ERROR)
+                if matches!(socket.state, State::Joined(_) | State::Over) =>
+            {
                 return Ok(PROCEED);
             }
             (libc::SOL_SOCKET, libc::SO_ERROR) => {

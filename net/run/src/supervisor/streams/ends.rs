@@ -104,11 +104,10 @@ impl Streams {
 }
 
 /// Makes sure that a far end has unread bytes.
-fn leave_unread(far: &OwnedFd, inode: u64, holder: Holder) {
+fn leave_unread(far: &OwnedFd, inode: u64, mut holder: Holder) {
     if rustix::io::ioctl_fionread(far).is_ok_and(|bytes| bytes > 0) {
         return;
     }
-    let mut holder = holder;
     if holder.process == 0
         && let Ok(listener) = local_socket::peer(far.as_fd())
     {

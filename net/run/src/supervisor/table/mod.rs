@@ -185,6 +185,8 @@ impl Table {
         let engines = socket.engines();
         self.engine.return_chunk(&mut socket.state);
         socket.state = State::Over;
+        // So that the library does not take it for one that was reset.
+        socket.peer = None;
         socket.far = None;
         self.sweeps.note_unseen();
         for engine in engines {
