@@ -24,6 +24,11 @@ fn refusal(caller: &Caller<'_>, is_v6: bool) -> Errno {
     }
 }
 
+/// True for IPV6_V6ONLY, and for a socket that was bound to an IPv6 address of its own.
+fn is_v6_only(socket: &Socket) -> bool {
+    socket.is_v6_only || socket.bound.is_ipv6() && !socket.bound.is_unspecified()
+}
+
 /// Properties of a socket that is to be connected.
 pub(super) struct Parts {
     pub(super) at: Descriptor,
@@ -77,6 +82,13 @@ impl Supervisor {
             let is_same = (holder.thread, holder.descriptor) == (own.thread, own.descriptor);
             if socket.is_adopting() && is_same {
                 return Ok(self.table.park_asking(inode, caller));
+            }
+            let of_v6 = socket.is_v6;
+            // The kernel judges the address first.
+            let (given, is_v6) = caller.address(1, 2)?;
+            let is_foreign = matches!(given, Given::Inet(_)) && is_v6 != of_v6;
+            if given == Given::Other || is_foreign {
+                return Err(refusal(caller, of_v6));
             }
             return Err(Errno::INVAL);
         }
@@ -263,6 +275,7 @@ impl Supervisor {
             return Ok(table.park_asking(inode, caller));
         }
         let of_v6 = socket.is_v6;
+        let is_v6_only = is_v6_only(socket);
         match &mut socket.state {
             State::Datagram(_) => {
                 let peer = match given {
@@ -295,6 +308,11 @@ impl Supervisor {
             State::Bound | State::Failed(None) if given == Given::Unspecified => Ok(ZERO),
             State::Bound | State::Failed(None) if is_v6 != of_v6 || given == Given::Other => {
                 Err(refusal(caller, of_v6))
+            }
+            State::Bound | State::Failed(None)
+                if is_v6_only && matches!(given, Given::Inet(peer) if peer.is_ipv4()) =>
+            {
+                Err(Errno::NETUNREACH)
             }
             State::Failed(error) => match error.take() {
                 // The error is reported once; the next connect(2) tries again, as in Linux.

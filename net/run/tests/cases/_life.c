@@ -768,8 +768,8 @@ static unsigned draw(unsigned below)
 
 /* What differs from the kernel for a reason, and is not drawn; LIFE_DRAW=NUMBER draws it. */
 enum allowed {
-    NUMBERS, SHARED, SHUT_EARLY, SESSION_PORTS, UDP_PORT_KEPT, UDP_WAITS_UNBOUND, MORE, WRITES, V6_ONLY, INHERITED,
-    ALLOWED
+    NUMBERS, SHARED, SHUT_EARLY, SESSION_PORTS, UDP_NAMES, UDP_WAITS_UNBOUND, MORE, WRITES, INHERITED,
+    EDGE, ALLOWED
 };
 static const char *const reasons[ALLOWED] = {
     [NUMBERS] = "a call of accept that waits holds the number of its descriptor in the kernel, and "
@@ -777,14 +777,17 @@ static const char *const reasons[ALLOWED] = {
     [SHARED] = "what one process makes of a TCP socket that others hold, too (bind, listen, "
                "connect), they have from their next call about it on (fork_socket_before_connect)",
     [SHUT_EARLY] = "shutdown of a socket without a peer fails, but the kernel remembers it for the "
-                   "sends and the session that follow; here it is forgotten with bind or connect",
+                   "sends and the session that follow, where it is forgotten here with bind or connect; "
+                   "a listener that was shut is readable (close_while_accepting)",
     [SESSION_PORTS] = "the port of a session is free for bind at once, in TIME-WAIT and before",
-    [UDP_PORT_KEPT] = "a UDP socket that connect gave a port keeps it when it is disconnected",
+    [UDP_NAMES] = "a UDP socket that connect gave a port keeps it when it is disconnected; one bound "
+                  "to an IPv4-mapped address has IPV6_V6ONLY set",
     [UDP_WAITS_UNBOUND] = "a receive that waits on a UDP socket before that has a port is the "
                           "kernel's, and names the loopback as the source",
     [WRITES] = "write and writev do not look for the peer's end or reset: before the program has "
                "read it, the first of them fails with EPIPE on a pair",
-    [V6_ONLY] = "a UDP socket bound to an IPv4-mapped address has IPV6_V6ONLY set",
+    [EDGE] = "a TCP socket in an epoll instance is registered anew when it is bound: EPOLLET reports "
+             "its state once more",
     [INHERITED] = "a session of which the process has closed its last descriptor that made the last "
                   "call about it ends, for processes that inherited it, by an end of file where it "
                   "is reset",
@@ -1347,7 +1350,7 @@ static bool draw_connect(int process, struct command *asked)
         asked->place = OWN6; /* EAFNOSUPPORT */
     if (chance(14))
         asked->place = (int[]){SHORT, FAULT, ALIEN}[draw(3)];
-    else if (!is_tcp && chance(4) && (object->is_bound || !avoids(UDP_PORT_KEPT)))
+    else if (!is_tcp && chance(4) && (object->is_bound || !avoids(UDP_NAMES)))
         asked->place = UNSPEC;
     asked->in_thread = !object->is_nonblocking;
     return !asked->in_thread || has_free_waiter(process);
@@ -1436,7 +1439,7 @@ static bool draw_option(int process, struct command *asked)
     asked->slot = slot_with(process, chance(20) ? ALL : SOCKETS, ANY);
     asked->number = draw(OPTIONS);
     if (asked->op == GETOPT) {
-        if (options[asked->number].name == IPV6_V6ONLY && avoids(V6_ONLY)
+        if (options[asked->number].name == IPV6_V6ONLY && avoids(UDP_NAMES)
             && options[asked->number].level == IPPROTO_IPV6
             && object_at(process, asked->slot)->kind == UDP)
             return false;
@@ -1477,6 +1480,9 @@ static bool draw_epoll(int process, struct command *asked)
     asked->flags = (int[]){EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLOUT, EPOLLIN | EPOLLRDHUP}[draw(4)];
     asked->flags |= chance(3) ? (int)EPOLLET : chance(4) ? EPOLLONESHOT : 0;
     asked->number = asked->other >= 0 ? held[process][asked->other] : 0;
+    if (asked->flags & (int)EPOLLET && object_at(process, asked->other)->kind == TCP
+        && object_at(process, asked->other)->stage == FRESH && avoids(EDGE))
+        return false;
     return asked->other >= 0;
 }
 
@@ -1490,7 +1496,7 @@ static bool draw_rest(int process, struct command *asked)
     switch (asked->op) {
     case SHUTDOWN:
         asked->how = draw(3);
-        if (object->kind == TCP ? object->stage < LISTENING : object->peer < 0)
+        if (object->kind == TCP ? object->stage <= LISTENING : object->peer < 0)
             if (avoids(SHUT_EARLY))
                 return false;
         return asked->slot >= 0 && (object->stage != LISTENING || chance(8));

@@ -33,6 +33,13 @@ impl Streams {
         let far = socket.far.take();
         table.sweeps.note_unseen();
         if let State::Open(stream) = &before
+            && stream.inbound != Inbound::Open
+        {
+            // A reset behind the peer's end: writes fail with EPIPE, as in the kernel, so the
+            // library must not find a session that was reset.
+            socket.peer = None;
+        }
+        if let State::Open(stream) = &before
             && let Some(ring) = stream.path.all_rings()
             && let Some(view) = ring.view()
         {
