@@ -101,10 +101,11 @@ impl Holder {
 
     /// The same with its process, which need not be asked for if the thread is that of `before`.
     pub(crate) fn lasting(caller: &Caller<'_>, descriptor: i32, before: Self) -> Self {
-        let process = match before.process {
-            0 => caller.leader().unwrap_or_default(),
-            process if before.thread == caller.call.thread => process,
-            _ => caller.leader().unwrap_or_default(),
+        let is_known = before.process != 0 && before.thread == caller.call.thread;
+        let process = if is_known {
+            before.process
+        } else {
+            caller.leader().unwrap_or_default()
         };
         Self {
             process,

@@ -26,7 +26,10 @@ fn refusal(caller: &Caller<'_>, is_v6: bool) -> Errno {
 
 /// True for IPV6_V6ONLY, and for a socket that was bound to an IPv6 address of its own.
 fn is_v6_only(socket: &Socket) -> bool {
-    socket.is_v6_only || socket.bound.is_ipv6() && !socket.bound.is_unspecified()
+    // After a failed connect(2), `bound` is the source that it had, as if it had been bound there.
+    let is_bound = matches!(socket.state, State::Bound);
+    let has_own = is_bound && socket.bound.is_ipv6() && !socket.bound.is_unspecified();
+    socket.is_v6_only || has_own
 }
 
 /// Properties of a socket that is to be connected.
@@ -70,6 +73,16 @@ pub(super) struct Route {
 }
 
 impl Supervisor {
+    /// The error of bind(2) for a socket that has a name already, and this address.
+    fn refusal_of_second(&self, asked: IpAddr) -> Errno {
+        let is_hosts = asked.is_unspecified() || asked.is_loopback() || asked.is_multicast();
+        if is_hosts || self.table.scope.of_local(asked).is_some() {
+            Errno::INVAL
+        } else {
+            Errno::ADDRNOTAVAIL
+        }
+    }
+
     /// Answers bind(2).
     pub(super) fn bind(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let number = caller.int(0);
@@ -86,11 +99,12 @@ impl Supervisor {
             let of_v6 = socket.is_v6;
             // The kernel judges the address first.
             let (given, is_v6) = caller.address(1, 2)?;
-            let is_foreign = matches!(given, Given::Inet(_)) && is_v6 != of_v6;
-            if given == Given::Other || is_foreign {
-                return Err(refusal(caller, of_v6));
-            }
-            return Err(Errno::INVAL);
+            return Err(match given {
+                Given::Inet(asked) if is_v6 == of_v6 => self.refusal_of_second(asked.ip()),
+                // Only an IPv4 socket takes AF_UNSPEC for its own family.
+                Given::Unspecified if !of_v6 => Errno::INVAL,
+                _ => refusal(caller, of_v6),
+            });
         }
         let (Given::Inet(asked), is_v6) = caller.address(1, 2)? else {
             return Ok(PROCEED);
@@ -283,7 +297,7 @@ impl Supervisor {
                     // As in the kernel, AF_UNSPEC dissolves the connection.
                     Given::Inet(peer) => Some(peer),
                     Given::Unspecified => None,
-                    Given::Other => return Err(refusal(caller, is_v6)),
+                    Given::Other => return Err(refusal(caller, of_v6)),
                 };
                 let near = caller.fetch(caller.int(0))?;
                 self.datagrams.connect(table, inode, &near, peer)?;

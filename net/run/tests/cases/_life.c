@@ -59,7 +59,7 @@ struct reply {
 
 /* What a process sees of its descriptors and of its calls that wait. */
 struct view {
-    char slot[SLOTS][28];
+    char slot[SLOTS][64];
     int waiting[WAITERS]; /* 0: none; 1: waits; 2: `done` has its outcome */
     int thread[WAITERS];
     struct command asked[WAITERS];
@@ -578,7 +578,7 @@ static void make(const struct command *asked, struct reply *reply)
             setsockopt(result, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
         break;
     case BIND: result = bind_it(asked, reply); break;
-    case LISTEN: 
+    case LISTEN:
         result = listen(fd_of(asked->slot), asked->number);
         if (result == 0)
             learn_port(fd_of(asked->slot), reply);
@@ -752,7 +752,7 @@ static int process_id[PROCESSES], process_fd[PROCESSES];
 static int waited[PROCESSES][WAITERS]; /* objects that a thread's call uses; -1: none */
 static int in_flight[4], flights;
 static struct view views[PROCESSES];
-static char before[PROCESSES][SLOTS][28];
+static char before[PROCESSES][SLOTS][64];
 static char **expected;
 static int steps, limit_ms = 1000;
 static uint64_t seed;
@@ -949,7 +949,7 @@ static void changes(char *text)
                                 *view->slot[slot] ? view->slot[slot] : "-");
         for (int at = 0; at < WAITERS; at++)
             if (view->waiting[at] == 2) {
-                char words[240];
+                char words[1024];
                 const struct object *object =
                     waited[process][at] >= 0 ? &objects[waited[process][at]] : NULL;
                 outcome_of(&view->asked[at], &view->done[at], object, words);
@@ -1068,7 +1068,7 @@ static void note(int process, const struct command *asked, const struct reply *r
             object->backlog = asked->number;
         }
         break;
-    case CONNECT: 
+    case CONNECT:
         if (object)
             note_connected(number, asked, reply);
         break;
@@ -1139,7 +1139,7 @@ static void note(int process, const struct command *asked, const struct reply *r
 /* Waits until the line is the expected one, or nothing changes; writes it. */
 static void settle(const char *head)
 {
-    static char line[8192], last[8192];
+    static char line[16384], last[16384];
     const char *wanted = expected ? expected[step_now] : NULL;
     long begun = now_us();
     int quiet = 0;
@@ -1192,7 +1192,6 @@ static void settle(const char *head)
     }
     collect();
 }
-
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
@@ -1739,7 +1738,7 @@ static bool draw_call(int process, struct command *asked)
 
 static void step(void)
 {
-    char head[512], text[400];
+    char head[2048], text[1024];
     struct command asked = {0};
     struct reply reply;
     drawn = 0;
@@ -1784,7 +1783,7 @@ static void step(void)
 static void read_expected(const char *path)
 {
     FILE *file = fopen(path, "r");
-    static char line[8192];
+    static char line[16384];
     expected = calloc(steps + 1, sizeof *expected);
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;

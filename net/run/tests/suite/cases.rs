@@ -9,7 +9,7 @@
 //! stack, root, too. `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
 
 use crate::comparison::{
-    Case, Run, all_of, compile, difference, over_stack, patience, python, run, under_loopback,
+    Case, Run, all_of, difference, over_stack, patience, python, run, under_loopback,
 };
 use crate::unpack::{folder_of_cases, unpacked};
 use std::path::{Path, PathBuf};
@@ -85,11 +85,6 @@ const KNOWN_OF_RINGS: &[(&str, &str)] = &[
 /// Runs, both ways, of a case that differs.
 const RUNS_MAX: usize = 3;
 
-/// Seeds of random calls, with options of the run.
-const RANDOM_CALLS: [(&str, &str); 3] = [("1", ""), ("5", ""), ("25", "")];
-/// Steps from each seed.
-const CALLS: &str = "300";
-
 #[test]
 fn every_case_prints_what_it_prints_on_the_kernel() {
     all_of(|_| true, |case, scratch| judge(case, scratch, "", KNOWN));
@@ -153,38 +148,6 @@ fn random_steps_over_the_stack_end_as_on_the_kernel() {
             let is_same = kernel.output == ours.output;
             (!is_same).then(|| difference(&case.name, &kernel, &ours))
         });
-    }
-}
-
-/// Random calls about sockets return what they do on the kernel, and change the same
-/// (`cases/_life.c`; `scripts/check-life` makes more of them). Needs root, as above.
-#[test]
-fn random_calls_over_the_stack_return_what_they_do_on_the_kernel() {
-    let folder = tempfile::tempdir().unwrap();
-    unpacked(folder.path());
-    let (source, program) = (folder.path().join("_life.c"), folder.path().join("life"));
-    assert!(compile(&source, &program).wait().unwrap().success());
-    for (seed, options) in RANDOM_CALLS {
-        let expected = folder.path().join(format!("{seed}.expected"));
-        let case = |environment: &[String]| {
-            let mut command: Vec<PathBuf> = vec!["env".into()];
-            command.extend(environment.iter().map(PathBuf::from));
-            command.extend([program.clone(), seed.into(), CALLS.into()]);
-            let name = format!("life{seed}");
-            Case { name, command }
-        };
-        let kernel = run(&case(&[]).command, folder.path(), patience());
-        std::fs::write(&expected, &kernel.output).unwrap();
-        let wanted = format!("LIFE_EXPECT={}", expected.display());
-        // Each step waits so long for what the kernel has shown.
-        let ours = case(&[wanted, "LIFE_WAIT=10000".into()]);
-        let ours = over_stack(&ours, folder.path(), options);
-        let name = format!("seed {seed} {options}");
-        assert!(
-            kernel.output == ours.output,
-            "{}",
-            difference(&name, &kernel, &ours)
-        );
     }
 }
 

@@ -216,7 +216,7 @@ fn cases(folder: &Path) -> Vec<Case> {
 }
 
 /// Starts the C compiler.
-pub(crate) fn compile(source: &Path, program: &Path) -> std::process::Child {
+fn compile(source: &Path, program: &Path) -> std::process::Child {
     Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
         .args([program, source])
@@ -235,4 +235,55 @@ pub(crate) fn python() -> PathBuf {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "python3 3.10 or newer: {errors}");
     String::from_utf8_lossy(&output.stdout).trim().into()
+}
+
+/// Seeds of random calls.
+const SEEDS: [&str; 3] = ["1", "5", "25"];
+/// Steps from each seed.
+const CALLS: &str = "300";
+/// Runs of a seed, both ways: a busy machine may delay what the kernel itself shows by a step, and
+/// two of its sockets may get one port.
+const SEED_RUNS_MAX: usize = 3;
+
+/// The difference of a run of random calls over the stack from one on the kernel.
+fn judge_seed(seed: &str, program: &Path, scratch: &Path) -> Option<String> {
+    let command = vec![program.to_path_buf(), seed.into(), CALLS.into()];
+    let kernel = run(&command, scratch, patience());
+    let expected = scratch.join(format!("{seed}.expected"));
+    std::fs::write(&expected, &kernel.output).unwrap();
+    let wanted = format!("LIFE_EXPECT={}", expected.display());
+    // Each step waits as long for what the kernel has shown.
+    let mut ours: Vec<PathBuf> = ["env", "LIFE_WAIT=10000"].map(PathBuf::from).into();
+    ours.push(wanted.into());
+    ours.extend(command);
+    let name = format!("life{seed}");
+    let case = Case {
+        name: name.clone(),
+        command: ours,
+    };
+    let ours = over_stack(&case, scratch, "");
+    let is_complete = kernel.output.ends_with("end\nexit status: 0\n");
+    let is_same = is_complete && kernel.output == ours.output;
+    (!is_same).then(|| difference(&name, &kernel, &ours))
+}
+
+/// Random calls about sockets return what they do on the kernel, and change the same
+/// (`cases/_life.c`; `scripts/check-life` makes more of them). Needs root, for a TAP and a network
+/// namespace.
+#[test]
+fn random_calls_over_the_stack_return_what_they_do_on_the_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    unpacked(folder.path());
+    let (source, program) = (folder.path().join("_life.c"), folder.path().join("life"));
+    assert!(compile(&source, &program).wait().unwrap().success());
+    for seed in SEEDS {
+        let runs = (0..SEED_RUNS_MAX).map(|_| judge_seed(seed, &program, folder.path()));
+        // Ends with the first run without a difference.
+        let differences: Option<Vec<String>> = runs.collect();
+        assert!(
+            differences.is_none(),
+            "{}",
+            differences.unwrap_or_default().join("\n")
+        );
+    }
 }
