@@ -164,6 +164,9 @@ fn a_bound_socket_is_the_supervisors() {
     let port = at.port();
     assert_ne!(port, 0);
     assert_fails(program.bind(&file, "127.0.0.1:0"), Errno::INVAL);
+    // The address is judged before the name that it has.
+    assert_fails(program.bind(&file, "192.0.2.1:0"), Errno::ADDRNOTAVAIL);
+    assert_fails(program.bind(&file, "[::1]:0"), Errno::AFNOSUPPORT);
     let peer = program.name(libc::SYS_getpeername, &file);
     assert_eq!(peer, Err(Errno::NOTCONN));
     let other = tcp();
