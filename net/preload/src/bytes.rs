@@ -49,9 +49,9 @@ fn end(done: Done, kernel: impl FnOnce(bool) -> isize) -> isize {
 
 /// The same for a receiving call.
 #[inline]
-fn end_receiving(file: c_int, done: Done, kernel: impl FnOnce(bool) -> isize) -> isize {
+fn end_receiving(file: c_int, done: Done, kernel: impl Fn(bool) -> isize) -> isize {
     end(done, |had_rings| {
-        closing::note_reset(file, kernel(had_rings))
+        closing::receive_at_end(file, || kernel(had_rings))
     })
 }
 
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isi
         if routes(file) {
             return hear_routes(file, to, bytes, 0);
         }
-        return closing::note_end(file, kernel(false), bytes);
+        return closing::receive(file, bytes, || kernel(false));
     }
     end_receiving(file, read_rings(file, &[one(to, bytes)]), kernel)
 }
@@ -128,8 +128,8 @@ pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int
             unsafe { recvmsg(file, &raw mut message, 0) }
         }
         // A call without room for a byte is rare and ambiguous; later writes then make one check.
-        Some(_) => closing::note_end(file, kernel(false), 1),
-        None => closing::note_end(file, kernel(true), 1),
+        Some(_) => closing::receive(file, 1, || kernel(false)),
+        None => closing::receive(file, 1, || kernel(true)),
     }
 }
 
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn recv(file: c_int, to: *mut c_void, bytes: usize, flags:
         if routes(file) {
             return hear_routes(file, to, bytes, flags);
         }
-        return closing::note_end(file, kernel(false), bytes);
+        return closing::receive(file, bytes, || kernel(false));
     }
     let done = stream::receive(file, &[one(to, bytes)], flags);
     end_receiving(file, done, kernel)
@@ -180,12 +180,12 @@ pub unsafe extern "C" fn recvfrom(
             return hear_routes(file, to, bytes, flags);
         }
         if from.is_null() || from_bytes.is_null() {
-            return closing::note_end(file, kernel(false), bytes);
+            return closing::receive(file, bytes, || kernel(false));
         }
         // SAFETY: the program says that a length is there.
         // The kernel overwrites the length, and the name is hidden by what there was room for.
         let room = unsafe { *from_bytes };
-        let read = closing::note_end(file, kernel(false), bytes);
+        let read = closing::receive(file, bytes, || kernel(false));
         if read >= 0 {
             // SAFETY: the kernel has just written both.
             unsafe { accepting::hide_name(file, from.cast(), room, from_bytes) };
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
             let header = &*message;
             (header.msg_name, header.msg_namelen)
         });
-        let read = closing::note_end(file, kernel(is_nowhere), 1);
+        let read = closing::receive(file, 1, || kernel(is_nowhere));
         if read >= 0 && name.is_some() {
             // SAFETY: the kernel has just written the header and what it refers to.
             for passed in control(unsafe { &*message }).map_or(Vec::new(), descriptors_in) {

@@ -10,14 +10,24 @@ use crate::real::{errno, real, set_errno};
 use crate::table::{self, ENDED, Kind, PARDONED, Record, SHUT_WRITE};
 use std::ffi::c_int;
 
-/// Records the result of a receiving kernel call: 0 bytes mean that the peer has ended. Where a
-/// socket has no peer yet, the error becomes TCP's.
+/// Makes a receiving kernel call, and records its result: 0 bytes mean that the peer has ended.
+/// Where a socket has no peer yet, the error becomes TCP's.
 #[inline]
-pub(crate) fn note_end(file: c_int, received: isize, wanted: usize) -> isize {
+pub(crate) fn receive(file: c_int, wanted: usize, work: impl Fn() -> isize) -> isize {
+    let mut received = work();
+    if received == -1 && is_behind_end(file) {
+        received = work();
+    }
     if received < 0 || received == 0 && wanted > 0 {
         note(file, received);
     }
     received
+}
+
+/// True for a reset behind the peer's end, of which the kernel has just reported the first. As on
+/// TCP, reads go on to return the end: of a pair, from the next one on.
+fn is_behind_end(file: c_int) -> bool {
+    errno() == libc::ECONNRESET && is_without_peer(file)
 }
 
 fn note(file: c_int, received: isize) {
@@ -35,10 +45,15 @@ fn note(file: c_int, received: isize) {
     }
 }
 
-/// Records a reset that the kernel has reported to a program with rings: it is reported once.
+/// The same for a program with rings: a reset is reported once.
 #[inline]
-pub(crate) fn note_reset(file: c_int, received: isize) -> isize {
+pub(crate) fn receive_at_end(file: c_int, work: impl Fn() -> isize) -> isize {
+    let received = work();
     if received == -1 && errno() == libc::ECONNRESET {
+        if is_behind_end(file) {
+            // Polls go on to report the error.
+            return work();
+        }
         note_error(file);
     }
     received
@@ -53,8 +68,8 @@ pub(crate) fn note_sent(file: c_int, sent: isize) -> isize {
     sent
 }
 
-/// True for a bound or listening socket of a session's kind: the kernel has a local socket without
-/// a peer, where the program has a TCP socket without one.
+/// True for a socket of a session's kind without a peer: bound, listening, or over in both
+/// directions. The kernel has a local socket, where the program has a TCP socket.
 #[cold]
 fn is_without_peer(file: c_int) -> bool {
     kernels_option(file, libc::SO_DOMAIN) == Some(libc::AF_UNIX)
@@ -109,8 +124,10 @@ pub(crate) fn send(
     }
     match errno() {
         libc::EPIPE => refused(file, record, flags, wanted()),
-        // The latter where an address was given, which TCP ignores.
-        libc::ENOTCONN | libc::EOPNOTSUPP if is_without_peer(file) => broken(file, flags),
+        // The latter two where an address was given, which TCP ignores.
+        libc::ENOTCONN | libc::EOPNOTSUPP | libc::EISCONN if is_without_peer(file) => {
+            broken(file, flags)
+        }
         _ => sent,
     }
 }

@@ -444,6 +444,8 @@ impl Supervisor {
                 Ok(PROCEED)
             }
             State::Joined(joined) => {
+                // As in the kernel, it stands for the report of connect(2).
+                joined.report.make().ok();
                 if how != libc::SHUT_RD {
                     joined.is_shut = true;
                 }
@@ -451,6 +453,7 @@ impl Supervisor {
                 Ok(PROCEED)
             }
             State::Open(stream) => {
+                stream.report.make().ok();
                 stream.is_shut |= how != libc::SHUT_RD;
                 stream.is_deaf |= how != libc::SHUT_WR;
                 Ok(PROCEED)

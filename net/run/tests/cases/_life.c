@@ -780,8 +780,8 @@ static const char *const reasons[ALLOWED] = {
                    "sends and the session that follow, where it is forgotten here with bind or connect; "
                    "a listener that was shut is readable (close_while_accepting)",
     [SESSION_PORTS] = "the port of a session is free for bind at once, in TIME-WAIT and before",
-    [UDP_NAMES] = "a UDP socket that connect gave a port keeps it when it is disconnected; one bound "
-                  "to an IPv4-mapped address has IPV6_V6ONLY set",
+    [UDP_NAMES] = "a UDP socket that connect, or bind to port 0, gave a port keeps it when it is "
+                  "disconnected; one bound to an IPv4-mapped address has IPV6_V6ONLY set",
     [UDP_WAITS_UNBOUND] = "a receive that waits on a UDP socket before that has a port is the "
                           "kernel's, and names the loopback as the source",
     [WRITES] = "write and writev do not look for the peer's end or reset: before the program has "
@@ -1058,7 +1058,7 @@ static void note(int process, const struct command *asked, const struct reply *r
     case BIND:
         if (is_ok && object)
             object->stage = BOUND, object->port = reply->port, object->place = asked->place,
-            object->is_bound = true;
+            object->is_bound = asked->port != 0;
         break;
     case LISTEN:
         if (is_ok && object) {
