@@ -202,6 +202,8 @@ pub(crate) enum State {
     Datagram(Datagram),
     /// The session failed before a program had accepted it.
     Doomed,
+    /// The program has shut its session both ways before the peer had ended it.
+    Shut,
     /// Its session is over.
     Over,
 }
@@ -406,9 +408,8 @@ impl Socket {
             },
             State::Open(stream) => vec![stream.engine],
             State::Datagram(datagram) => datagram.engines.clone(),
-            State::Bound | State::Joined(_) | State::Failed(_) | State::Doomed | State::Over => {
-                Vec::new()
-            }
+            State::Bound | State::Joined(_) | State::Failed(_) => Vec::new(),
+            State::Doomed | State::Shut | State::Over => Vec::new(),
         }
     }
 

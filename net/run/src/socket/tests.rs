@@ -36,6 +36,7 @@ fn only_a_datagram_socket_has_a_carrier() {
         State::Joined(Joined::new(Report::Made)),
         State::Failed(None),
         State::Doomed,
+        State::Shut,
         State::Over,
     ] {
         let mut socket = socket(state);

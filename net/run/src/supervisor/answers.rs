@@ -162,7 +162,7 @@ impl Supervisor {
                 }
                 State::Datagram(_) => self.datagrams.give(table, session),
                 State::Bound | State::Joined(_) | State::Failed(_) => {}
-                State::Doomed | State::Over => {}
+                State::Doomed | State::Shut | State::Over => {}
             }
         }
     }
@@ -194,7 +194,8 @@ impl Supervisor {
                 State::Connecting(_) | State::Open(_) => {
                     self.streams.reset(table, inode, Errno::CONNRESET);
                 }
-                State::Joined(_) | State::Failed(_) | State::Doomed | State::Over => {}
+                State::Joined(_) | State::Failed(_) => {}
+                State::Doomed | State::Shut | State::Over => {}
             }
         }
     }

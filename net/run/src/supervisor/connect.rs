@@ -334,7 +334,7 @@ impl Supervisor {
                 None => self.open_again(caller, inode, given),
             },
             State::Bound => self.open_again(caller, inode, given),
-            State::Listening(_) | State::Doomed | State::Over => Err(Errno::ISCONN),
+            State::Listening(_) | State::Doomed | State::Shut | State::Over => Err(Errno::ISCONN),
         }
     }
 
@@ -459,6 +459,7 @@ impl Supervisor {
                 Ok(PROCEED)
             }
             State::Datagram(_) => Ok(PROCEED),
+            State::Shut => Ok(ZERO),
             State::Bound
             | State::Connecting(_)
             | State::Failed(_)

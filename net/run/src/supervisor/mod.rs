@@ -229,6 +229,7 @@ impl Supervisor {
             | State::Connecting(_)
             | State::Joined(_)
             | State::Failed(_)
+            | State::Shut
             | State::Over => {
                 if is_gone {
                     table.forget(inode);

@@ -55,10 +55,13 @@ pub(super) fn peer(
     caller: &Caller<'_>,
     is_past_end: bool,
 ) -> Result<SocketAddr, Errno> {
-    let is_connected = matches!(
-        socket.state,
-        State::Open(_) | State::Joined(_) | State::Datagram(_)
-    ) || is_past_end && matches!(socket.state, State::Over);
+    let is_connected = match socket.state {
+        State::Open(_) | State::Joined(_) | State::Datagram(_) => true,
+        // The library asks for a session that the peer has ended.
+        State::Shut => !is_past_end,
+        State::Over => is_past_end,
+        _ => false,
+    };
     // A failed connect(2) leaves the peer's address behind, but no peer.
     let peer = socket.peer.filter(|_| is_connected);
     let peer = peer.ok_or(Errno::NOTCONN)?;

@@ -107,7 +107,7 @@ impl Table {
             }
             // The pair reports its own error.
             (libc::SOL_SOCKET, libc::SO_ERROR)
-                if matches!(socket.state, State::Joined(_) | State::Over) =>
+                if matches!(socket.state, State::Joined(_) | State::Shut | State::Over) =>
             {
                 return Ok(PROCEED);
             }
@@ -477,6 +477,7 @@ fn tcp_state(state: &State, ends: Ends) -> u8 {
             (false, true) => CLOSE_WAIT,
             (true, true) => CLOSE,
         },
+        State::Shut => FIN_WAIT_2,
         State::Connecting(_) => SYN_SENT,
         State::Listening(_) => LISTEN,
         State::Bound | State::Failed(_) | State::Datagram(_) | State::Doomed | State::Over => CLOSE,

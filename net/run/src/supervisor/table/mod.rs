@@ -20,7 +20,7 @@ use crate::migrate::Migration;
 use crate::ports::{Claim, Ports, Transport};
 use crate::scope::Scope;
 use crate::socket::files::inode_of;
-use crate::socket::{Listening, Origin, Purpose, Socket, State};
+use crate::socket::{Inbound, Listening, Origin, Purpose, Socket, State};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketOption;
@@ -176,17 +176,21 @@ impl Table {
         self.calls.park(inode, caller, limit, Goal::Completion)
     }
 
-    /// Both sides of a session have shut it down: it is over, and a program may have it still. Only
-    /// a sweep finds that it is closed.
+    /// Both directions of a session have been shut down: it is over, and a program may have it
+    /// still. Only a sweep finds that it is closed.
     pub(super) fn end_shut(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
         let engines = socket.engines();
         self.engine.return_chunk(&mut socket.state);
-        socket.state = State::Over;
-        // So that the library does not take it for one that was reset.
-        socket.peer = None;
+        if matches!(&socket.state, State::Open(stream) if stream.inbound == Inbound::Open) {
+            socket.state = State::Shut;
+        } else {
+            socket.state = State::Over;
+            // So that the library does not take it for one that was reset.
+            socket.peer = None;
+        }
         socket.far = None;
         self.sweeps.note_unseen();
         for engine in engines {
