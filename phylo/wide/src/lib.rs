@@ -1,8 +1,8 @@
 //! Maximum-likelihood trees of thousands to tens of thousands of sequences, in one quick climb.
 //!
 //! Top-down: [`Inference`] keeps one of each set of identical sequences (`twins`). A tree grows by
-//! stepwise addition (`addition`) and is improved by moves of subtrees that save changes of state
-//! (`moves`), both on Fitch's sets (`sets`). Then the likelihood takes over (`climb`): lengths and
+//! stepwise addition and is improved by moves of subtrees that save changes of state (`start`), on
+//! Fitch's sets (`sets`). Then the likelihood takes over (`climb`): lengths and
 //! parameters are fitted, and subtrees move to near places while a round gains enough. Only
 //! subtrees near an earlier change are tried again.
 //!
@@ -14,10 +14,9 @@
 //! Sources: Fitch, Systematic Zoology 20 (1971), 406-416; Stamatakis, Ludwig, Meier, "RAxML-III"
 //! (2005) for lazy subtree moves; Price, Dehal, Arkin, "FastTree 2" (2010) for the kind of data.
 
-mod addition;
 mod climb;
-mod moves;
 mod sets;
+mod start;
 mod twins;
 
 pub use climb::State;
@@ -238,11 +237,11 @@ impl<'n> Inference<'n> {
         let patterns: Vec<&Patterns> = self.parts.iter().map(|part| &part.patterns).collect();
         let sites = Sites::new(&patterns);
         let mut random = Random::new(seed);
-        let added = addition::add_all(&sites, &mut random, runner, watch)?;
+        let added = start::add_all(&sites, &mut random, runner, watch)?;
         let Some((mut tree, mut sets)) = added else {
             return Ok(None);
         };
-        if moves::improve(&mut tree, &mut sets, runner, watch)?.is_break() {
+        if start::improve(&mut tree, &mut sets, runner, watch)?.is_break() {
             return Ok(None);
         }
         let all: usize = patterns.iter().map(|patterns| patterns.sites()).sum();

@@ -300,7 +300,7 @@ fn moves_save_changes() {
     let before = parsimony::score(&tree, &patterns);
     let mut sets = Sets::of(&sites, &tree);
     let mut go_on = |_: &Step<'_>| ControlFlow::Continue(());
-    let ended = moves::improve(&mut tree, &mut sets, &Serial, &mut go_on).unwrap();
+    let ended = start::improve(&mut tree, &mut sets, &Serial, &mut go_on).unwrap();
     assert!(ended.is_continue());
     let after = parsimony::score(&tree, &patterns);
     assert_eq!(sets.score(&tree), after);

@@ -1,18 +1,100 @@
-//! Moves of subtrees that save changes of state.
+//! Trees by parsimony: stepwise addition, taxa in random order, each where it costs the fewest
+//! changes of state; then moves of subtrees that save changes.
 //!
-//! Why here: places for many subtrees are sought at once, on all engines, in a tree that does not
-//! change meanwhile; moves are then made one after the other, each sought again if another one came
-//! before it.
-//! Must stay true: every move saves a change, so that rounds end; batches have a fixed size, so
-//! that the result does not depend on the number of engines.
+//! Why here: all branches are tried for each taxon, which is n^2 insertions; a count ends as soon
+//! as it exceeds the least so far, mostly after a few hundred sites. Places for many subtrees are
+//! sought at once, on all engines, in a tree that does not change meanwhile; moves are then made one
+//! after the other, each sought again if another one came before it.
+//! Must stay true: of the cheapest branches the first is taken. Every move saves a change, so that
+//! rounds end; batches have a fixed size. So the result does not depend on the number of engines.
 
 use crate::sets::Sets;
 use crate::{Stage, Step, Watch};
 use sidecore_bare::width::ToU64;
 use sidecore_likelihood::likelihood::LikelihoodError;
+use sidecore_likelihood::parsimony::Sites;
+use sidecore_likelihood::random::Random;
 use sidecore_likelihood::runner::{Runner, Work};
-use sidecore_likelihood::tree::{EdgeId, HalfId, Tree};
-use std::ops::ControlFlow;
+use sidecore_likelihood::tree::{EdgeId, HalfId, LENGTH_DEFAULT, Tree};
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A tree by stepwise addition, and its sets; `None` where the watch broke it off.
+pub(crate) fn add_all<'s, R: Runner>(
+    sites: &'s Sites,
+    random: &mut Random,
+    runner: &R,
+    watch: &mut Watch<'_>,
+) -> Result<Option<(Tree, Sets<'s>)>, LikelihoodError> {
+    let taxa = sites.taxa();
+    let mut order: Vec<usize> = (0..taxa).collect();
+    for k in (1..taxa).rev() {
+        order.swap(k, random.index(k + 1));
+    }
+    let mut tree = Tree::star(taxa, [order[0], order[1], order[2]], LENGTH_DEFAULT);
+    let mut sets = Sets::of_star(sites, &tree);
+    for (before, &tip) in order.iter().enumerate().skip(3) {
+        let edge = cheapest(&tree, &sets, before, tip, runner)?;
+        tree.insert_tip(tip, before, edge);
+        sets.inserted(&tree, tip);
+        let step = Step::at(Stage::Addition, before, taxa);
+        if before.is_multiple_of(LOOK_EVERY) && watch(&step).is_break() {
+            return Ok(None);
+        }
+    }
+    Ok(Some((tree, sets)))
+}
+
+/// A run of branches, and the cheapest of them: changes, then number.
+struct Scan {
+    edges: Range<usize>,
+    best: (u64, usize),
+}
+
+fn cheapest<R: Runner>(
+    tree: &Tree,
+    sets: &Sets<'_>,
+    before: usize,
+    tip: usize,
+    runner: &R,
+) -> Result<EdgeId, LikelihoodError> {
+    let edges = 2 * before - 3;
+    let sites = sets.sites();
+    let below = sites.tip(tip);
+    let runs = edges.div_ceil(BRANCHES);
+    let mut scans: Vec<Scan> = (0..runs)
+        .map(|k| Scan {
+            edges: edges * k / runs..edges * (k + 1) / runs,
+            best: (u64::MAX, usize::MAX),
+        })
+        .collect();
+    // The least cost of all runs so far: what costs more needs no exact count. Relaxed: an old
+    // value is a valid bound, too, and nothing else is read by it.
+    let least = AtomicU64::new(u64::MAX - 1);
+    let ns = edges.to_u64() * INSERTION_NS;
+    runner.run_sized(Work::Traverse, ns, &mut scans, |scan| {
+        for at in scan.edges.clone() {
+            let [a, b] = tree.ends(EdgeId::new(at)).map(|end| sets.get(end));
+            // Equal costs are counted in full, so that the first branch of them wins.
+            let limit = least.load(Ordering::Relaxed) + 1;
+            let cost = sites.insert(a, b, below, limit);
+            if cost < limit && (cost, at) < scan.best {
+                scan.best = (cost, at);
+                least.fetch_min(cost, Ordering::Relaxed);
+            }
+        }
+    })?;
+    let best = scans.iter().map(|scan| scan.best).min();
+    // There are three branches at least, and the cheapest is below any limit.
+    Ok(EdgeId::new(best.map_or(0, |(_, at)| at)))
+}
+
+/// Branches of a run: some 20 us of work.
+const BRANCHES: usize = 512;
+/// Time of an insertion whose count ends early.
+const INSERTION_NS: u64 = 30;
+/// Taxa between two calls of the watch.
+const LOOK_EVERY: usize = 64;
 
 /// Moves subtrees, each to its cheapest place within a radius, until no move saves a change.
 pub(crate) fn improve<R: Runner>(
@@ -80,7 +162,7 @@ impl Rounds {
         radius: usize,
         runner: &R,
     ) -> Result<usize, LikelihoodError> {
-        let runs: Vec<&[HalfId]> = batch.chunks(RUN).collect();
+        let runs: Vec<&[HalfId]> = batch.chunks(SUBTREES).collect();
         self.seekers.resize_with(runs.len(), Seeker::default);
         for (seeker, run) in self.seekers.iter_mut().zip(runs) {
             seeker.halves.clear();
@@ -211,7 +293,7 @@ const RADII: [usize; 2] = [8, 16];
 const ROUNDS_MAX: usize = 50;
 /// Subtrees whose places are sought in the same tree, and those of one run.
 const BATCH: usize = 256;
-const RUN: usize = 16;
+const SUBTREES: usize = 16;
 /// Time to seek a place, in nanoseconds.
 const SUBTREE_NS: u64 = 20_000;
 /// Radius around a change, in nodes, within which subtrees are tried again.
