@@ -39,7 +39,7 @@ pub(super) struct Wide<'r> {
     inference: Inference<'r>,
     options: Options,
     pool: &'r Pool,
-    /// What is being done, in words.
+    /// The step that is being done, in words.
     now: Mutex<String>,
 }
 
@@ -64,7 +64,7 @@ impl<'r> Wide<'r> {
         })
     }
 
-    /// What is being done.
+    /// The step that is being done.
     pub(super) fn now(&self) -> String {
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.clone()

@@ -125,7 +125,7 @@ impl<'s> Sets<'s> {
         }
     }
 
-    /// What is across from `half` has changed: makes the sets beyond again that depend on it.
+    /// Makes the sets beyond again that depend on what is across from `half`, which has changed.
     fn spread(&mut self, tree: &Tree, half: HalfId) {
         let mut path = std::mem::take(&mut self.path);
         path.push(half);

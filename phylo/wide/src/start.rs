@@ -3,8 +3,8 @@
 //!
 //! Why here: all branches are tried for each taxon, which is n^2 insertions; a count ends as soon
 //! as it exceeds the least so far, mostly after a few hundred sites. Places for many subtrees are
-//! sought at once, on all engines, in a tree that does not change meanwhile; moves are then made one
-//! after the other, each sought again if another one came before it.
+//! sought at once, on all engines, in a tree that does not change meanwhile. Moves are then made
+//! one after the other, each sought again if another one came before it.
 //! Must stay true: of the cheapest branches the first is taken. Every move saves a change, so that
 //! rounds end; batches have a fixed size. So the result does not depend on the number of engines.
 

@@ -13,7 +13,7 @@ const ADDRESSES_MAX: usize = 16;
 /// Addresses of this side, and the one of the other side.
 type Addresses = (Vec<SocketAddr>, Option<SocketAddr>);
 
-/// What the arguments of `fi_getinfo` name.
+/// The ends that the arguments of `fi_getinfo` name.
 struct Named {
     address: Option<SocketAddr>,
     /// Port of the service; 0 without one.

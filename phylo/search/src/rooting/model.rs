@@ -57,7 +57,6 @@ struct RootPlace {
     tree: Newick,
     /// The taxa on the smaller side of the root.
     outgroup: Vec<String>,
-    /// Log-likelihood and tests.
     #[serde(flatten)]
     verdict: Verdict,
 }

@@ -1,8 +1,7 @@
 //! Local posterior probabilities and coalescent lengths of branches, from their quartets' shares.
 //!
-//! Source: Sayyari and Mirarab, Molecular Biology and Evolution 33 (2016), 1654-1668; the
-//! incomplete beta function's continued fraction: Digital Library of Mathematical Functions,
-//! 8.17(v).
+//! Sources: Sayyari and Mirarab, Molecular Biology and Evolution 33 (2016), 1654-1668; for the
+//! incomplete beta function the Digital Library of Mathematical Functions, 8.17(v).
 
 /// Quartets around an inner branch.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -75,8 +74,7 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return x.clamp(0.0, 1.0);
     }
-    // The continued fraction converges fast below the mean; the other tail is 1 minus it. Asked once:
-    // of arguments at the mean both tails may be above it by rounding.
+    // The fraction converges fast below the mean. Asked once: at the mean both tails may be above.
     match x > (a + 1.0) / (a + b + 2.0) {
         true => 1.0 - lower_tail(b, a, 1.0 - x),
         false => lower_tail(a, b, x),
@@ -112,8 +110,7 @@ fn lower_tail(a: f64, b: f64, x: f64) -> f64 {
 /// Half the rate of the branches' prior: with 1/2 all shares above a third are as likely.
 const LAMBDA: f64 = 0.5;
 const TINY: f64 = 1e-300;
-/// The fraction's terms grow with the root of its arguments: far more than a million gene trees
-/// need.
+/// Terms grow with the root of the arguments: these are far more than a million gene trees need.
 const STEPS_MAX: u32 = 10_000;
 
 #[cfg(test)]
