@@ -31,7 +31,7 @@ pub use abi::layouts;
 use abi::*;
 use bell::Waiter;
 use core::Fabric;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 /// The provider's version.
@@ -191,7 +191,7 @@ static PROVIDER: Provider = Provider(std::cell::UnsafeCell::new(fi_provider {
     fi_version: API_VERSION,
     context: [std::ptr::null_mut(); 4],
     name: info::NAME.as_ptr(),
-    getinfo: Some(info::getinfo),
+    getinfo: Some(getinfo),
     fabric: Some(open_fabric),
     cleanup: Some(cleanup),
 }));
@@ -203,6 +203,32 @@ pub extern "C" fn fi_prov_ini() -> *mut c_void {
 }
 
 unsafe extern "C" fn cleanup() {}
+
+/// `fi_getinfo`: no offer where opened objects that restrict the offers are another provider's.
+unsafe extern "C" fn getinfo(
+    api_version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    out: *mut *mut fi_info,
+) -> c_int {
+    // SAFETY: the caller's promise, that of fi_getinfo(3): NULL or valid; every provider begins the
+    // structures of opened objects alike.
+    unsafe {
+        let hinted = hints.as_ref();
+        let fabric = hinted.and_then(|info| info.fabric_attr.as_ref());
+        let fabric = fabric.and_then(|attributes| attributes.fabric.as_ref());
+        let domain = hinted.and_then(|info| info.domain_attr.as_ref());
+        let domain = domain.and_then(|attributes| attributes.domain.as_ref());
+        if fabric.is_some_and(|fabric| !std::ptr::eq(fabric.ops, &FABRIC))
+            || domain.is_some_and(|domain| !std::ptr::eq(domain.ops, &domain::DOMAIN))
+        {
+            return -libc::ENODATA;
+        }
+        info::getinfo(api_version, node, service, flags, hints, out)
+    }
+}
 
 static FABRIC_FID: fi_ops = plain_ops(close_fabric, None, None);
 static FABRIC: fi_ops_fabric = fi_ops_fabric {

@@ -8,7 +8,6 @@ use super::{ENDPOINTS_MAX, PROTOCOL_VERSION, QUEUES_MAX, REGIONS_MAX};
 use crate::abi::*;
 use crate::place::{CM_BYTES, DEPTH_MAX, INJECT_BYTES, stack_socket};
 use std::ffi::{CStr, c_char, c_int};
-use std::ptr;
 
 /// The hints of a program, with their parts.
 #[derive(Clone, Copy)]
@@ -60,28 +59,11 @@ impl<'a> Hints<'a> {
             && self.has_caps(self.tx.map_or(0, |tx| tx.caps))
             && self.has_caps(self.rx.map_or(0, |rx| rx.caps))
             && self.domain.is_none_or(|domain| self.fits_domain(domain))
-            && self.is_of_ours()
     }
 
     /// True if one direction has no more capabilities than the endpoint (fi_endpoint(3)).
     fn has_caps(&self, caps: u64) -> bool {
         self.info.caps == 0 || caps & !caps_of(self.info.caps) == 0
-    }
-
-    /// True if opened objects that restrict the offers are this provider's.
-    fn is_of_ours(&self) -> bool {
-        let fabric = self.fabric.map_or(ptr::null_mut(), |fabric| fabric.fabric);
-        let domain = self.domain.map_or(ptr::null_mut(), |domain| domain.domain);
-        // SAFETY: NULL or opened objects, whose structures every provider begins alike, as
-        // `Hints::of` demands.
-        unsafe {
-            fabric
-                .as_ref()
-                .is_none_or(|fabric| ptr::eq(fabric.ops, &crate::FABRIC))
-                && domain
-                    .as_ref()
-                    .is_none_or(|domain| ptr::eq(domain.ops, &crate::domain::DOMAIN))
-        }
     }
 
     /// The format that addresses have to have.

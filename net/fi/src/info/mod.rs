@@ -64,7 +64,7 @@ struct Request {
 ///
 /// # Safety
 /// The pointers are those of `fi_getinfo`: NULL or valid.
-pub(crate) unsafe extern "C" fn getinfo(
+pub(crate) unsafe fn getinfo(
     api_version: u32,
     node: *const c_char,
     service: *const c_char,
