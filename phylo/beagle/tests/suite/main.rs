@@ -11,7 +11,7 @@ mod session;
 use hmsbeagle::abi::{InstanceDetails, Operation, PartitionOperation};
 use libloading::Library;
 use std::ffi::{c_double, c_int, c_long, c_void};
-use std::sync::Once;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 macro_rules! api {
     ($api:ident: $($field:ident: $name:ident($($argument:ty),*)),* $(,)?) => {
@@ -19,16 +19,21 @@ macro_rules! api {
         pub(crate) struct $api {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             _library: Option<Library>,
+            _turn: Option<MutexGuard<'static, ()>>,
         }
 
         impl $api {
             /// This crate's.
             pub(crate) fn ours() -> Self {
-                Self { $($field: hmsbeagle::c::$name,)* _library: None }
+                Self { $($field: hmsbeagle::c::$name,)* _library: None, _turn: None }
             }
 
             /// Those of the library that is installed; none if there is none, or if it lacks one.
+            /// Blocks while another thread has them: the library's list of instances moves as it
+            /// grows, under the calls of other threads.
             pub(crate) fn installed() -> Option<Self> {
+                static TURN: Mutex<()> = Mutex::new(());
+                let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
                 // SAFETY: it is the system's own library.
                 let library = unsafe { Library::new("libhmsbeagle.so.1") }.ok()?;
                 started(&library);
@@ -41,7 +46,7 @@ macro_rules! api {
                             .ok()?
                     };
                 )*
-                Some(Self { $($field,)* _library: Some(library) })
+                Some(Self { $($field,)* _library: Some(library), _turn: Some(turn) })
             }
         }
     };
