@@ -11,7 +11,8 @@
 use crate::Error;
 use crate::lanes::operand;
 use crate::lanes::types::Types;
-use crate::text::{Edits, Text};
+use crate::text::{Edits, Text, flat};
+use crate::tool::{Diagnostic, Kind};
 
 /// Options by which the compiler names all conversions and writes nothing.
 pub(crate) const STRICT: &[&str] = &[
@@ -75,24 +76,6 @@ fn has_vectors(text: &Text<'_>) -> bool {
     })
 }
 
-/// The source with places that are its own: no markers, and one column for each byte.
-pub(crate) fn flat(source: &[u8]) -> Vec<u8> {
-    let mut flat = Vec::with_capacity(source.len());
-    for line in source.split_inclusive(|byte| *byte == b'\n') {
-        let marker = line.starts_with(b"# ") && line.get(2).is_some_and(u8::is_ascii_digit);
-        if marker {
-            flat.push(b'\n');
-            continue;
-        }
-        flat.extend(line.iter().map(|byte| match byte {
-            b'\t' => b' ',
-            byte if byte.is_ascii() => *byte,
-            _ => b'x',
-        }));
-    }
-    flat
-}
-
 /// A conversion that the compiler named.
 #[derive(Debug, PartialEq, Eq)]
 struct Conversion {
@@ -110,52 +93,96 @@ struct Conversion {
 /// lines.
 fn conversions(said: &str) -> Vec<Conversion> {
     let mut all: Vec<Conversion> = Vec::new();
-    // The error's place, and its types, which a note may tell.
-    let (mut error, mut found) = (None, None);
-    let (mut is_warning, mut is_read) = (false, false);
+    let mut open = Reading::default();
     for line in said.lines() {
         let Some(line_read) = Diagnostic::read(line) else {
             continue;
         };
-        let message = line_read.message;
-        let note = line_read.kind == Kind::Note;
-        if !note {
-            (error, found) = (line_read.place, None);
-            is_warning = line_read.kind == Kind::Warning;
-            // Most warnings are about other things; one within a macro has no place for a cast.
-            is_read =
-                !is_warning || (error.is_some() && POINTERS.iter().any(|w| message.contains(w)));
+        // The compiler's advice comes before its error, with places of its own.
+        let begins = line_read.kind != Kind::Note || line_read.message.starts_with(ADVICE);
+        if begins {
+            all.extend(open.end(&all));
+            open = Reading::begin(&line_read);
         }
-        if !is_read {
-            continue;
-        }
-        if note && error.is_none() && message.starts_with("in expansion of macro") {
-            // The error is one of a macro's text: its place is the macro's name.
-            error = line_read.place;
-        }
-        found = found.or_else(|| {
-            if is_warning {
-                return pointed(message);
-            }
-            types(message, note).map(|(to, counts)| (to, counts, false))
-        });
-        if let (Some((line, column)), Some((to, counts, pointer))) = (error, found)
-            && !all
-                .iter()
-                .any(|known| (known.line, known.column) == (line, column))
-        {
-            all.push(Conversion {
-                line,
-                column,
-                to,
-                counts,
-                pointer,
-            });
-        }
+        open.read(&line_read);
     }
+    all.extend(open.end(&all));
     all
 }
 
+/// An error or warning whose notes are being read.
+#[derive(Debug, Default)]
+struct Reading {
+    place: Option<(usize, usize)>,
+    /// What it tells by itself or by a note.
+    found: Option<(Option<&'static str>, (usize, usize), bool)>,
+    is_warning: bool,
+    is_read: bool,
+    /// True while the notes name the macros that the place comes from.
+    in_macros: bool,
+}
+
+impl Reading {
+    fn begin(line: &Diagnostic<'_>) -> Self {
+        let is_warning = line.kind == Kind::Warning;
+        // Most warnings are about other things; one within a macro has no place for a cast.
+        let pointers = || POINTERS.iter().any(|part| line.message.contains(part));
+        Self {
+            place: line.place,
+            found: None,
+            is_warning,
+            is_read: match line.kind {
+                Kind::Error => true,
+                Kind::Warning => line.place.is_some() && pointers(),
+                Kind::Note => false,
+            },
+            // A place in the source itself is the right one.
+            in_macros: line.place.is_none(),
+        }
+    }
+
+    fn read(&mut self, line: &Diagnostic<'_>) {
+        if !self.is_read {
+            return;
+        }
+        let note = line.kind == Kind::Note;
+        let expands = note && line.message.starts_with("in expansion of macro");
+        // The error is one of a macro's text: its place is the macro's name. A macro in another's
+        // argument is named behind that.
+        if expands && self.in_macros {
+            self.place = line.place.or(self.place);
+        }
+        let of_macros = expands || line.message.starts_with("in definition of macro");
+        if note && !of_macros && self.place.is_some() {
+            self.in_macros = false;
+        }
+        if self.found.is_none() {
+            self.found = if self.is_warning {
+                pointed(line.message)
+            } else {
+                types(line.message, note).map(|(to, counts)| (to, counts, false))
+            };
+        }
+    }
+
+    /// The conversion that it names, where none is known for its place.
+    fn end(self, known: &[Conversion]) -> Option<Conversion> {
+        let ((line, column), (to, counts, pointer)) = (self.place?, self.found?);
+        let is_known = known
+            .iter()
+            .any(|known| (known.line, known.column) == (line, column));
+        (!is_known).then_some(Conversion {
+            line,
+            column,
+            to,
+            counts,
+            pointer,
+        })
+    }
+}
+
+/// The beginning of a note that the compiler gives once, before an error.
+const ADVICE: &str = "use '-flax-vector-conversions'";
 /// Parts of warnings about pointers that are converted.
 const POINTERS: &[&str] = &[
     "incompatible pointer type",
@@ -195,47 +222,6 @@ fn pointed(message: &str) -> Option<(Option<&'static str>, (usize, usize), bool)
         .iter()
         .find(|(name, elements, _)| *name == element && *elements == count)?;
     Some((Some(named.2), (count, count), true))
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Error,
-    Warning,
-    /// More about the line before it.
-    Note,
-}
-
-/// One of the compiler's lines.
-struct Diagnostic<'a> {
-    /// Line and column in the source; nothing for places in headers.
-    place: Option<(usize, usize)>,
-    kind: Kind,
-    message: &'a str,
-}
-
-impl<'a> Diagnostic<'a> {
-    fn read(line: &'a str) -> Option<Self> {
-        let marks = [
-            (": error: ", Kind::Error),
-            (": warning: ", Kind::Warning),
-            (": note: ", Kind::Note),
-        ];
-        let found = marks.iter().find_map(|(mark, kind)| {
-            let (place, message) = line.split_once(mark)?;
-            Some((place, *kind, message))
-        });
-        let (place, kind, message) = found?;
-        let mut parts = place.rsplitn(3, ':');
-        let column = parts.next()?.parse().ok()?;
-        let line = parts.next()?.parse().ok()?;
-        // Headers of macros have names of their own; all else is one file.
-        let source = parts.next()?.ends_with(".i");
-        Some(Self {
-            place: source.then_some((line, column)),
-            kind,
-            message,
-        })
-    }
 }
 
 /// The wanted vector and both numbers of elements, where a message names vectors that differ.
@@ -293,54 +279,74 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
     let text = Text::new(source);
     let types = Types::read(&text);
     let lines = text.line_starts();
+    let mut named = Vec::new();
+    for conversion in conversions {
+        let start = lines.get(conversion.line.saturating_sub(1)).copied();
+        let start = start.unwrap_or(source.len());
+        let piece = text.place_of(start + conversion.column.saturating_sub(1));
+        named.push((piece, operand::default(&text, piece), conversion));
+    }
+    named.sort_by_key(|(piece, ..)| *piece);
+    // Calls that rely on a default are named as well, until that is cast.
+    let defaults = named.iter().any(|(_, default, _)| default.is_some());
     let mut edits = Edits::default();
     let mut done = 0;
-    for conversion in conversions {
-        let start = lines
-            .get(conversion.line.saturating_sub(1))
-            .copied()
-            .unwrap_or(source.len());
-        let offset = start + conversion.column.saturating_sub(1);
-        let piece = text.place_of(offset);
+    for (piece, default, conversion) in named {
+        let piece = default.unwrap_or(piece);
+        if defaults && default.is_none() {
+            continue;
+        }
         // A pointer's assignment is named by its mark, and what is assigned stands behind it.
         let behind = usize::from(conversion.pointer && text.at(piece) == b"=");
-        let whole = extent(&text, piece + behind);
+        let whole = operand::whole(&text, piece + behind);
         // A macro of the system's, such as `va_arg`, stands in the user's source.
         let before = whole.and_then(|(begin, _)| begin.checked_sub(1));
         if !text.is_users(piece) && !before.is_some_and(|before| text.is_users(before)) {
             continue;
         }
-        // The pass behind this one writes it.
+        // A cast that the compiler takes; the pass behind this one reads both alike.
         if text.at(piece) == b"static_cast" && types.shape(&text, piece + 2, piece + 3).is_some() {
-            continue;
-        }
-        let refused = || refusal(&text, piece, conversion);
-        let name = conversion.to.ok_or_else(refused)?;
-        let (begin, end) = match whole {
-            Some(whole) => whole,
-            // The compiler has said what it thinks of the pointers.
-            None if conversion.pointer => continue,
-            None => return Err(refused()),
-        };
-        let star = usize::from(conversion.pointer);
-        let cast = text.at(begin) == b"(" && text.at(begin + 1) == name.as_bytes();
-        let starred = star == 0 || text.at(begin + 2) == b"*";
-        if cast && starred && text.at(begin + 2 + star) == b")" {
-            if conversion.pointer {
-                continue;
+            if text.at(piece + 3) == b">" {
+                edits.replace(text.start(piece), text.end(piece), "reinterpret_cast");
             }
-            // A cast did not help: the conversion is one within a macro.
-            return Err(refused());
-        }
-        if begin < done {
             continue;
         }
+        let cast = cast(&text, piece, conversion, whole)?;
+        let Some((cast, (begin, end))) = cast.filter(|(_, (begin, _))| *begin >= done) else {
+            continue;
+        };
         done = end;
-        let star = if conversion.pointer { " *" } else { "" };
-        let cast = format!("({name}{star})");
         put(&text, &types, &mut edits, (begin, end), &cast);
     }
     Ok((!edits.is_empty()).then(|| edits.apply(source)))
+}
+
+/// A cast, and the expression that it stands before.
+type Cast = (String, (usize, usize));
+
+/// The cast for a conversion of the expression `whole`, which `piece` is a part of; nothing where
+/// the compiler's own is right.
+fn cast(
+    text: &Text<'_>,
+    piece: usize,
+    conversion: &Conversion,
+    whole: Option<(usize, usize)>,
+) -> Result<Option<Cast>, Error> {
+    let refused = || refusal(text, piece, conversion);
+    let name = conversion.to.ok_or_else(refused)?;
+    let star = usize::from(conversion.pointer);
+    // A cast that did not help: the conversion is one within a macro.
+    let whole = whole.filter(|(begin, _)| {
+        let named = text.at(*begin) == b"(" && text.at(begin + 1) == name.as_bytes();
+        let starred = star == 0 || text.at(begin + 2) == b"*";
+        !(named && starred && text.at(begin + 2 + star) == b")")
+    });
+    match whole {
+        Some(whole) => Ok(Some((format!("({name}{})", ["", " *"][star]), whole))),
+        // The compiler has said what it thinks of the pointers.
+        None if conversion.pointer => Ok(None),
+        None => Err(refused()),
+    }
 }
 
 /// The error for a conversion that no cast can say.
@@ -370,44 +376,6 @@ fn put(
     };
     edits.replace(at, at, format!("{cast}{open}"));
     edits.replace(text.end(end - 1), text.end(end - 1), shut);
-}
-
-/// The whole expression that is assigned, returned or passed on, by a piece of it.
-fn extent(text: &Text<'_>, piece: usize) -> Option<(usize, usize)> {
-    let mut begin = match text.at(piece) {
-        // An assignment that is assigned once more is named by its mark.
-        b"=" => piece.checked_sub(1)?,
-        // In C++ an element or a call is named by its bracket.
-        b")" | b"]" | b"}" => text.partner(piece)?,
-        _ => piece,
-    };
-    while let Some(before) = begin.checked_sub(1) {
-        begin = match text.at(before) {
-            b")" | b"]" | b"}" => text.partner(before)?,
-            b"(" | b"[" | b"{" | b"," | b";" | b"return" => break,
-            b"=" if assigns(text, before) => break,
-            _ => before,
-        };
-    }
-    let mut end = begin;
-    while end < text.len() {
-        end = match text.at(end) {
-            b"(" | b"[" | b"{" => text.partner(end)? + 1,
-            b")" | b"]" | b"}" | b"," | b";" => break,
-            _ => end + 1,
-        };
-    }
-    (end > begin).then_some((begin, end))
-}
-
-/// True for a `=` that is no part of a comparison.
-fn assigns(text: &Text<'_>, place: usize) -> bool {
-    let follows = text.at(place + 1) == b"=" && text.start(place + 1) == text.end(place);
-    let compares = place.checked_sub(1).is_some_and(|before| {
-        matches!(text.at(before), b"=" | b"!" | b"<" | b">")
-            && text.end(before) == text.start(place)
-    });
-    !follows && !compares
 }
 
 /// Elements of vectors as the compiler names them, their number and the kit's vector of them.
@@ -469,6 +437,37 @@ mod tests {
              a.i:1:1: note: expected {WORDS} but argument is of type {SHORTS}\n"
         );
         assert_eq!(rewritten("f(1, in);", &said), "f(1, (__spe_vec_uint4)in);");
+    }
+
+    #[test]
+    fn a_macro_in_a_macro_s_argument_is_cast_alone() {
+        let said = format!(
+            "k.h:24:24: error: incompatible type for argument 2 of 'arg'\n\
+             k.h:176:65: note: in definition of macro 'of'\n\
+             a.i:1:6: note: in expansion of macro 'print'\n\
+             a.i:1:19: note: in expansion of macro 'spu_add'\n\
+             a.i:1:1: note: expected {WORDS} but argument is of type {SHORTS}\n\
+             k.h:1:1: note: use '-flax-vector-conversions' to permit conversions\n\
+             a.i:1:1: note: in expansion of macro 'other'\n"
+        );
+        assert_eq!(
+            rewritten("f(1, print(arg(0, spu_add(a, b))));", &said),
+            "f(1, print(arg(0, (__spe_vec_uint4)spu_add(a, b))));"
+        );
+    }
+
+    #[test]
+    fn defaults_of_c_plus_plus_are_cast_before_the_calls_that_rely_on_them() {
+        let source = "int f(T v = in) { v = static_cast<int>(x); } int y = f();";
+        let said = format!(
+            "a.i:1:15: error: could not convert 'in' from {SHORTS} to {WORDS}\n\
+             a.i:1:55: error: cannot convert {SHORTS} to {WORDS}\n"
+        );
+        let wanted = source.replace("= in", "= (__spe_vec_uint4)in");
+        assert_eq!(rewritten(source, &said), wanted);
+        let said = format!("a.i:1:23: error: invalid 'static_cast' from {SHORTS} to {WORDS}\n");
+        let wanted = source.replace("static_", "reinterpret_");
+        assert_eq!(rewritten(source, &said), wanted);
     }
 
     #[test]

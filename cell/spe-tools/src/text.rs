@@ -256,6 +256,24 @@ impl Marker {
     }
 }
 
+/// The source with places that are its own: no markers, and one column for each byte.
+pub(crate) fn flat(source: &[u8]) -> Vec<u8> {
+    let mut flat = Vec::with_capacity(source.len());
+    for line in source.split_inclusive(|byte| *byte == b'\n') {
+        let marker = line.starts_with(b"# ") && line.get(2).is_some_and(u8::is_ascii_digit);
+        if marker {
+            flat.push(b'\n');
+            continue;
+        }
+        flat.extend(line.iter().map(|byte| match byte {
+            b'\t' => b' ',
+            byte if byte.is_ascii() => *byte,
+            _ => b'x',
+        }));
+    }
+    flat
+}
+
 /// Changes in any order.
 #[derive(Debug, Default)]
 pub(crate) struct Edits {

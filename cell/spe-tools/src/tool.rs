@@ -197,3 +197,46 @@ pub(crate) const NO_ERRORS: &[&str] = &[
     "-Wno-error=unused-result",
     "-Wno-error=write-strings",
 ];
+
+/// Kinds of the compiler's lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Error,
+    Warning,
+    /// More about the line before it.
+    Note,
+}
+
+/// One of the compiler's lines.
+pub(crate) struct Diagnostic<'a> {
+    /// Line and column in the source; nothing for places in headers.
+    pub(crate) place: Option<(usize, usize)>,
+    pub(crate) kind: Kind,
+    pub(crate) message: &'a str,
+}
+
+impl<'a> Diagnostic<'a> {
+    /// A line by its marks; nothing for lines that have none.
+    pub(crate) fn read(line: &'a str) -> Option<Self> {
+        let marks = [
+            (": error: ", Kind::Error),
+            (": warning: ", Kind::Warning),
+            (": note: ", Kind::Note),
+        ];
+        let found = marks.iter().find_map(|(mark, kind)| {
+            let (place, message) = line.split_once(mark)?;
+            Some((place, *kind, message))
+        });
+        let (place, kind, message) = found?;
+        let mut parts = place.rsplitn(3, ':');
+        let column = parts.next()?.parse().ok()?;
+        let line = parts.next()?.parse().ok()?;
+        // Headers of macros have names of their own; all else is one file.
+        let source = parts.next()?.ends_with(".i");
+        Some(Self {
+            place: source.then_some((line, column)),
+            kind,
+            message,
+        })
+    }
+}

@@ -4,8 +4,7 @@
 //! place the compiler names otherwise stays, with a warning.
 
 use crate::Error;
-use crate::implicit::flat;
-use crate::text::{Edits, Text};
+use crate::text::{Edits, Text, flat};
 use crate::tokens::Kind;
 
 /// Options by which the compiler names constants that it converts, and writes nothing.

@@ -252,6 +252,56 @@ pub(crate) mod operand {
         }
     }
 
+    /// The whole expression that is assigned, returned or passed on, by a piece of it.
+    pub(crate) fn whole(text: &Text<'_>, piece: usize) -> Option<(usize, usize)> {
+        let mut begin = match text.at(piece) {
+            // An assignment that is assigned once more is named by its mark.
+            b"=" => piece.checked_sub(1)?,
+            // In C++ an element or a call is named by its bracket.
+            b")" | b"]" | b"}" => text.partner(piece)?,
+            _ => piece,
+        };
+        while let Some(before) = begin.checked_sub(1) {
+            begin = match text.at(before) {
+                b")" | b"]" | b"}" => text.partner(before)?,
+                b"(" | b"[" | b"{" | b"," | b";" | b"return" => break,
+                b"=" if assigns(text, before) => break,
+                _ => before,
+            };
+        }
+        let mut end = begin;
+        while end < text.len() {
+            end = match text.at(end) {
+                b"(" | b"[" | b"{" => text.partner(end)? + 1,
+                b")" | b"]" | b"}" | b"," | b";" => break,
+                _ => end + 1,
+            };
+        }
+        (end > begin).then_some((begin, end))
+    }
+
+    /// The last piece of a parameter's default, which C++ names by the mark behind it.
+    pub(crate) fn default(text: &Text<'_>, place: usize) -> Option<usize> {
+        let last = place.checked_sub(1)?;
+        let (begin, end) = whole(text, last).filter(|_| matches!(text.at(place), b")" | b","))?;
+        let given = begin.checked_sub(1)?;
+        // `f(v = in)` is a call, and no type stands before the name in it.
+        let typed = given.checked_sub(2).is_some_and(|word| {
+            text.is_word(given - 1) && (text.is_word(word) || matches!(text.at(word), b"&" | b">"))
+        });
+        (end == place && text.at(given) == b"=" && typed).then_some(last)
+    }
+
+    /// True for a `=` that is no part of a comparison.
+    fn assigns(text: &Text<'_>, place: usize) -> bool {
+        let follows = text.at(place + 1) == b"=" && text.start(place + 1) == text.end(place);
+        let compares = place.checked_sub(1).is_some_and(|before| {
+            matches!(text.at(before), b"=" | b"!" | b"<" | b">")
+                && text.end(before) == text.start(place)
+        });
+        !follows && !compares
+    }
+
     /// A name alone in parentheses before a name or number can only be a type.
     fn is_named_cast(text: &Text<'_>, open: usize, close: usize) -> bool {
         let named = close == open + 2 && text.is_word(open + 1);

@@ -2,11 +2,10 @@
 
 mod unions;
 
-use super::types::{Types, looks_at_addresses, pointers};
+use super::types::{Pointers, Types, looks_at_addresses};
 use super::unions::Accesses;
 use super::{Lanes, constant, operand};
 use crate::text::{Edits, Text};
-use std::collections::BTreeSet;
 
 /// One walk over a source.
 pub(super) struct Pass<'a> {
@@ -17,8 +16,8 @@ pub(super) struct Pass<'a> {
     addresses: bool,
     /// True for C++.
     plus: bool,
-    /// Names of its pointers to vectors, where that is so.
-    pointers: BTreeSet<Vec<u8>>,
+    /// Its pointers to vectors, where that is so.
+    pointers: Pointers,
     unions: Accesses,
     edits: Edits,
     warnings: Vec<String>,
@@ -39,9 +38,9 @@ impl<'a> Pass<'a> {
             addresses,
             plus: text.is_plus(),
             pointers: if addresses {
-                pointers(text, types)
+                Pointers::read(text, types)
             } else {
-                BTreeSet::new()
+                Pointers::default()
             },
             unions,
             edits: Edits::default(),
@@ -87,7 +86,7 @@ impl<'a> Pass<'a> {
             b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
             b"union" => self.united(place),
             word if self.plus && self.types.vector(word).is_some() => self.functional_cast(place),
-            word if self.pointers.contains(word) => self.through(place),
+            word if self.pointers.names.contains(word) => self.through(place),
             b"." => self.member(place, place + 1),
             // `->` is two pieces of this text.
             b"-" if self.text.at(place + 1) == b">" => self.member(place, place + 2),
@@ -449,7 +448,8 @@ impl<'a> Pass<'a> {
             .map_or(&b""[..], |before| text.at(before));
         let (start, end) = match (before, text.at(place + 1)) {
             (b"*", _) if operand::dereferences(text, first - 1) => {
-                if self.types.is_declarator(text, first - 1) {
+                let declared = self.pointers.stars.contains(&(first - 1));
+                if declared || self.types.is_declarator(text, first - 1) {
                     return;
                 }
                 let Some(end) = operand::end(text, self.types, first) else {

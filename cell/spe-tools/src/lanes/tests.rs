@@ -334,6 +334,24 @@ fn pointers_in_structures_find_the_quadword() {
 }
 
 #[test]
+fn pointers_behind_other_declarators_are_pointers() {
+    let head = "int a(int x) { return x & 15; } ";
+    for (source, reads) in [
+        ("__spe_vec_uchar16 *r = f(1, 2), *const t; g(*t);", true),
+        ("for (__spe_vec_int4 n = { 1, 2 }, *t = 0;;) g(*t);", true),
+        ("s: __spe_vec_int4 n, *t; g(*t);", true),
+        // Parameters, pointers to pointers, and what stands behind a function's body.
+        ("void f(__spe_vec_int4 v, int b, int *t) { g(*t); }", false),
+        ("__spe_vec_int4 v = a, **t; g(*t);", false),
+        ("__spe_vec_int4 f(void) { } int n, *t; g(*t);", false),
+    ] {
+        let found = if reads { "g(*__lane_at(t))" } else { "g(*t)" };
+        let wanted = source.replace("g(*t)", found);
+        assert_eq!(exact(&format!("{head}{source}")), format!("{head}{wanted}"));
+    }
+}
+
+#[test]
 fn initializers_that_cplusplus_computes_are_cast() {
     let global = "__spe_vec_uint4 g = (__spe_vec_uint4)in;";
     assert_eq!(exact(global), global);

@@ -171,6 +171,7 @@ impl Types {
                 (b"}", Some(open)) if open > 0 && self.begins_values(text, open - 1) => open,
                 (b")" | b"]", Some(open)) => open,
                 (b";" | b"{" | b"}", _) => break,
+                (b"(", _) if before > 0 && text.at(before - 1) == b"for" => break,
                 // Arguments, or the sizes of an array.
                 (b"(" | b"[", _) => return false,
                 _ => before,
@@ -436,28 +437,77 @@ pub(super) fn looks_at_addresses(text: &Text<'_>) -> bool {
         })
 }
 
-/// Names that the user's source declares as pointers to vectors, if only in one place: elsewhere
-/// the macro finds another type.
-pub(super) fn pointers(text: &Text<'_>, types: &Types) -> BTreeSet<Vec<u8>> {
-    let mut found = BTreeSet::new();
-    for place in (0..text.len()).filter(|place| text.is_users(*place)) {
-        if types.vector(text.at(place)).is_none() {
-            continue;
+/// Pointers to vectors that a source declares.
+#[derive(Debug, Default)]
+pub(super) struct Pointers {
+    /// Their names, if only in one place: elsewhere the macro finds another type.
+    pub(super) names: BTreeSet<Vec<u8>>,
+    /// Asterisks of the declarations, which read nothing.
+    pub(super) stars: BTreeSet<usize>,
+}
+
+impl Pointers {
+    /// Those of the user's own files.
+    pub(super) fn read(text: &Text<'_>, types: &Types) -> Self {
+        let mut found = Self::default();
+        for place in (0..text.len()).filter(|place| text.is_users(*place)) {
+            if types.vector(text.at(place)).is_some() {
+                found.declared(text, place + 1);
+            }
         }
-        let mut star = place + 1;
+        found
+    }
+
+    /// The pointers among the declarators that begin at `place`, behind the vector's name.
+    fn declared(&mut self, text: &Text<'_>, place: usize) {
+        let mut star = place;
         while matches!(text.at(star), b"const" | b"volatile") {
             star += 1;
         }
-        let mut name = star + 1;
-        while matches!(text.at(name), b"const" | b"restrict" | b"__restrict__") {
-            name += 1;
-        }
-        let declared = text.is_word(name) && !matches!(text.at(name + 1), b"[" | b"(");
-        if text.at(star) == b"*" && declared {
-            found.insert(text.at(name).to_vec());
+        loop {
+            let mut name = star;
+            while text.at(name) == b"*" || RESTRICTS.contains(&text.at(name)) {
+                name += 1;
+            }
+            let behind = text.at(name + 1);
+            let ends = matches!(behind, b"," | b";" | b"=" | b"[" | b"(" | b")" | b":");
+            // The next parameter's type has a name behind it.
+            if !text.is_word(name) || !(ends || star == place || text.at(star) == b"*") {
+                return;
+            }
+            if text.at(star) == b"*" {
+                self.stars.insert(star);
+                if text.at(star + 1) != b"*" && !matches!(behind, b"[" | b"(") {
+                    self.names.insert(text.at(name).to_vec());
+                }
+            }
+            match next_declarator(text, name + 1) {
+                Some(next) => star = next,
+                None => return,
+            }
         }
     }
-    found
+}
+
+/// The place behind the comma that ends the declarator whose name stands before `place`.
+fn next_declarator(text: &Text<'_>, place: usize) -> Option<usize> {
+    let mut at = place;
+    let mut given = false;
+    // Bounded, so that no source without an end is walked again for each vector in it.
+    for _ in 0..DECLARATOR_PIECES_MAX {
+        at = match text.at(at) {
+            b"," => return Some(at + 1),
+            b"" | b";" | b")" | b"]" | b"}" => return None,
+            // A function's body.
+            b"{" if !given => return None,
+            b"(" | b"[" | b"{" => text.partner(at)? + 1,
+            word => {
+                given |= word == b"=";
+                at + 1
+            }
+        };
+    }
+    None
 }
 
 /// True where the user's source makes pointers to vectors of others.
@@ -467,6 +517,17 @@ pub(super) fn casts_pointers(text: &Text<'_>, types: &Types) -> bool {
         pointer && text.is_users(place) && types.vector(text.at(place - 1)).is_some()
     })
 }
+
+/// Pieces of a declarator at most, each bracket with all within it counted once.
+const DECLARATOR_PIECES_MAX: usize = 1024;
+/// Words between a pointer's asterisk and its name.
+const RESTRICTS: &[&[u8]] = &[
+    b"const",
+    b"volatile",
+    b"restrict",
+    b"__restrict",
+    b"__restrict__",
+];
 
 /// Intrinsics that look at a quadword by bytes.
 const BY_BYTES: &[&[u8]] = &[
