@@ -87,6 +87,8 @@ struct Conversion {
     counts: (usize, usize),
     /// True where a pointer to the vector is wanted.
     pointer: bool,
+    /// The text of what is converted, which C++ names where a parameter's default is.
+    given: Option<String>,
 }
 
 /// The conversions between elements of two sizes, and to pointers to vectors, in the compiler's
@@ -99,8 +101,7 @@ fn conversions(said: &str) -> Vec<Conversion> {
             continue;
         };
         // The compiler's advice comes before its error, with places of its own.
-        let begins = line_read.kind != Kind::Note || line_read.message.starts_with(ADVICE);
-        if begins {
+        if line_read.kind != Kind::Note || line_read.message.starts_with(ADVICE) {
             all.extend(open.end(&all));
             open = Reading::begin(&line_read);
         }
@@ -118,6 +119,7 @@ struct Reading {
     found: Option<(Option<&'static str>, (usize, usize), bool)>,
     is_warning: bool,
     is_read: bool,
+    given: Option<String>,
     /// True while the notes name the macros that the place comes from.
     in_macros: bool,
 }
@@ -130,12 +132,12 @@ impl Reading {
         Self {
             place: line.place,
             found: None,
+            given: line
+                .message
+                .strip_prefix("could not convert '")
+                .and_then(|rest| Some(rest.split_once("' from '")?.0.to_owned())),
             is_warning,
-            is_read: match line.kind {
-                Kind::Error => true,
-                Kind::Warning => line.place.is_some() && pointers(),
-                Kind::Note => false,
-            },
+            is_read: line.kind == Kind::Error || (is_warning && line.place.is_some() && pointers()),
             // A place in the source itself is the right one.
             in_macros: line.place.is_none(),
         }
@@ -177,6 +179,7 @@ impl Reading {
             to,
             counts,
             pointer,
+            given: self.given,
         })
     }
 }
@@ -279,74 +282,92 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
     let text = Text::new(source);
     let types = Types::read(&text);
     let lines = text.line_starts();
-    let mut named = Vec::new();
-    for conversion in conversions {
-        let start = lines.get(conversion.line.saturating_sub(1)).copied();
-        let start = start.unwrap_or(source.len());
-        let piece = text.place_of(start + conversion.column.saturating_sub(1));
-        named.push((piece, operand::default(&text, piece), conversion));
-    }
-    named.sort_by_key(|(piece, ..)| *piece);
+    let place = |one: &Conversion| {
+        let start = lines.get(one.line.saturating_sub(1)).copied();
+        text.place_of(start.unwrap_or(source.len()) + one.column.saturating_sub(1))
+    };
+    let named = conversions.iter().map(|one| (place(one), one));
+    let mut named = named.collect::<Vec<_>>();
+    named.sort_by_key(|(piece, _)| *piece);
     // Calls that rely on a default are named as well, until that is cast.
-    let defaults = named.iter().any(|(_, default, _)| default.is_some());
+    let (defaults, others): (Vec<_>, Vec<_>) =
+        named.into_iter().partition(|(_, one)| one.given.is_some());
+    let mut found = edits(&text, &types, &defaults)?;
+    if found.is_empty() {
+        found = edits(&text, &types, &others)?;
+    }
+    Ok((!found.is_empty()).then(|| found.apply(source)))
+}
+
+/// The casts for conversions, by their places.
+fn edits(text: &Text<'_>, types: &Types, named: &[(usize, &Conversion)]) -> Result<Edits, Error> {
     let mut edits = Edits::default();
     let mut done = 0;
-    for (piece, default, conversion) in named {
-        let piece = default.unwrap_or(piece);
-        if defaults && default.is_none() {
-            continue;
-        }
+    for (piece, conversion) in named.iter().copied() {
         // A pointer's assignment is named by its mark, and what is assigned stands behind it.
         let behind = usize::from(conversion.pointer && text.at(piece) == b"=");
-        let whole = operand::whole(&text, piece + behind);
+        let given = conversion.given.as_deref();
+        let whole = given
+            .and_then(|given| operand::default(text, piece, given))
+            .or_else(|| operand::whole(text, piece + behind));
         // A macro of the system's, such as `va_arg`, stands in the user's source.
         let before = whole.and_then(|(begin, _)| begin.checked_sub(1));
         if !text.is_users(piece) && !before.is_some_and(|before| text.is_users(before)) {
             continue;
         }
-        // A cast that the compiler takes; the pass behind this one reads both alike.
-        if text.at(piece) == b"static_cast" && types.shape(&text, piece + 2, piece + 3).is_some() {
-            if text.at(piece + 3) == b">" {
+        if let Some(shut) = static_cast(text, types, piece) {
+            // The compiler takes this one; the pass behind reads both alike.
+            if text.at(shut - 1) != b"&" {
                 edits.replace(text.start(piece), text.end(piece), "reinterpret_cast");
             }
             continue;
         }
-        let cast = cast(&text, piece, conversion, whole)?;
-        let Some((cast, (begin, end))) = cast.filter(|(_, (begin, _))| *begin >= done) else {
+        let (cast, whole) = cast(text, piece, conversion, whole)?;
+        let Some((begin, end)) = whole.filter(|(begin, _)| *begin >= done) else {
             continue;
         };
         done = end;
-        put(&text, &types, &mut edits, (begin, end), &cast);
+        put(text, types, &mut edits, (begin, end), &cast);
     }
-    Ok((!edits.is_empty()).then(|| edits.apply(source)))
+    Ok(edits)
 }
 
-/// A cast, and the expression that it stands before.
-type Cast = (String, (usize, usize));
+/// The end of the type of a `static_cast` to a vector or number.
+fn static_cast(text: &Text<'_>, types: &Types, piece: usize) -> Option<usize> {
+    let shut = (piece + 3..piece + 6).find(|place| text.at(*place) == b">")?;
+    let typed = types.shape(text, piece + 2, shut).is_some();
+    (text.at(piece) == b"static_cast" && typed).then_some(shut)
+}
 
-/// The cast for a conversion of the expression `whole`, which `piece` is a part of; nothing where
-/// the compiler's own is right.
+/// The cast for a conversion of the expression `whole`, which `piece` is a part of, and where it is
+/// put; nothing where the compiler's own is right.
 fn cast(
     text: &Text<'_>,
     piece: usize,
     conversion: &Conversion,
     whole: Option<(usize, usize)>,
-) -> Result<Option<Cast>, Error> {
+) -> Result<(String, Option<(usize, usize)>), Error> {
     let refused = || refusal(text, piece, conversion);
     let name = conversion.to.ok_or_else(refused)?;
     let star = usize::from(conversion.pointer);
-    // A cast that did not help: the conversion is one within a macro.
     let whole = whole.filter(|(begin, _)| {
+        // A declaration, of which no part is known to be converted.
+        if text.is_word(*begin)
+            && text.is_word(begin + 1)
+            && !matches!(text.at(*begin), b"sizeof" | b"__extension__")
+        {
+            return false;
+        }
+        // A cast that did not help: the conversion is one within a macro.
         let named = text.at(*begin) == b"(" && text.at(begin + 1) == name.as_bytes();
         let starred = star == 0 || text.at(begin + 2) == b"*";
         !(named && starred && text.at(begin + 2 + star) == b")")
     });
-    match whole {
-        Some(whole) => Ok(Some((format!("({name}{})", ["", " *"][star]), whole))),
-        // The compiler has said what it thinks of the pointers.
-        None if conversion.pointer => Ok(None),
-        None => Err(refused()),
+    // The compiler has said what it thinks of the pointers.
+    if whole.is_none() && !conversion.pointer {
+        return Err(refused());
     }
+    Ok((format!("({name}{})", ["", " *"][star]), whole))
 }
 
 /// The error for a conversion that no cast can say.
@@ -458,14 +479,14 @@ mod tests {
 
     #[test]
     fn defaults_of_c_plus_plus_are_cast_before_the_calls_that_rely_on_them() {
-        let source = "int f(T v = in) { v = static_cast<int>(x); } int y = f();";
+        let source = "int f(T v = in, int k = 0) { v = static_cast<int>(x); } int y = f();";
         let said = format!(
-            "a.i:1:15: error: could not convert 'in' from {SHORTS} to {WORDS}\n\
-             a.i:1:55: error: cannot convert {SHORTS} to {WORDS}\n"
+            "a.i:1:26: error: could not convert 'in' from {SHORTS} to {WORDS}\n\
+             a.i:1:66: error: cannot convert {SHORTS} to {WORDS}\n"
         );
         let wanted = source.replace("= in", "= (__spe_vec_uint4)in");
         assert_eq!(rewritten(source, &said), wanted);
-        let said = format!("a.i:1:23: error: invalid 'static_cast' from {SHORTS} to {WORDS}\n");
+        let said = format!("a.i:1:34: error: invalid 'static_cast' from {SHORTS} to {WORDS}\n");
         let wanted = source.replace("static_", "reinterpret_");
         assert_eq!(rewritten(source, &said), wanted);
     }
@@ -560,10 +581,8 @@ mod tests {
              a.i:1:1: error: 'x' undeclared\n"
         );
         assert_eq!(conversions(&said), []);
-        assert_eq!(
-            flat(b"# 1 \"a\"\n\tx\xc3;\n#pragma a\n"),
-            b"\n xx;\n#pragma a\n"
-        );
+        let source = b"# 1 \"a\"\n\tx\xc3;\n#pragma a\n";
+        assert_eq!(flat(source), b"\n xx;\n#pragma a\n");
     }
 
     #[test]

@@ -263,6 +263,8 @@ pub(crate) mod operand {
         };
         while let Some(before) = begin.checked_sub(1) {
             begin = match text.at(before) {
+                // What an expression's brace ends goes on with a mark.
+                b"}" if text.is_word(begin) => break,
                 b")" | b"]" | b"}" => text.partner(before)?,
                 b"(" | b"[" | b"{" | b"," | b";" | b"return" => break,
                 b"=" if assigns(text, before) => break,
@@ -280,16 +282,25 @@ pub(crate) mod operand {
         (end > begin).then_some((begin, end))
     }
 
-    /// The last piece of a parameter's default, which C++ names by the mark behind it.
-    pub(crate) fn default(text: &Text<'_>, place: usize) -> Option<usize> {
-        let last = place.checked_sub(1)?;
-        let (begin, end) = whole(text, last).filter(|_| matches!(text.at(place), b")" | b","))?;
-        let given = begin.checked_sub(1)?;
-        // `f(v = in)` is a call, and no type stands before the name in it.
-        let typed = given.checked_sub(2).is_some_and(|word| {
-            text.is_word(given - 1) && (text.is_word(word) || matches!(text.at(word), b"&" | b">"))
-        });
-        (end == place && text.at(given) == b"=" && typed).then_some(last)
+    /// A parameter's default in the parentheses that `close` ends: the one with the text `given`, or
+    /// the only one.
+    pub(crate) fn default(text: &Text<'_>, close: usize, given: &str) -> Option<(usize, usize)> {
+        let open = text.partner(close).filter(|_| text.at(close) == b")")?;
+        let plain = |text: &str| text.split_whitespace().collect::<String>();
+        let mut all = Vec::new();
+        let mut place = open + 1;
+        while place < close {
+            if text.at(place) == b"=" && assigns(text, place) {
+                let found = whole(text, place + 1).filter(|(begin, _)| *begin == place + 1)?;
+                if plain(&text.span(found.0, found.1)) == plain(given) {
+                    return Some(found);
+                }
+                all.push(found);
+            }
+            let inner = text.partner(place).filter(|other| *other > place);
+            place = inner.unwrap_or(place) + 1;
+        }
+        all.pop().filter(|_| all.is_empty())
     }
 
     /// True for a `=` that is no part of a comparison.
