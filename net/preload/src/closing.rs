@@ -25,9 +25,13 @@ pub(crate) fn receive(file: c_int, wanted: usize, work: impl Fn() -> isize) -> i
 }
 
 /// True for a reset behind the peer's end, of which the kernel has just reported the first. As on
-/// TCP, reads go on to return the end: of a pair, from the next one on.
+/// TCP, reads go on to return the end: of a pair, from the next one on. A connection that was
+/// refused has had neither rings nor an end.
 fn is_behind_end(file: c_int) -> bool {
-    errno() == libc::ECONNRESET && is_without_peer(file)
+    errno() == libc::ECONNRESET
+        && table::record(file)
+            .is_some_and(|record| record.kind() == Kind::Ring || record.has(ENDED))
+        && is_without_peer(file)
 }
 
 fn note(file: c_int, received: isize) {
