@@ -9,6 +9,9 @@ use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use sidecore_bare::width::ToUsize;
 
+/// The kernel's own limit on one request (`fs.fuse.max_pages_limit` = 256 pages).
+pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
 /// Head of a request: `struct fuse_in_header`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {

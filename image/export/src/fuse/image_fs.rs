@@ -8,12 +8,11 @@
 //! Source: `include/uapi/linux/fuse.h`.
 
 use super::FuseOptions;
-use super::abi::{Attributes, ROOT, flag, opened};
+use super::abi::{Attributes, REQUEST_BYTES_MAX, ROOT, flag, opened};
 use super::behind::Behind;
 use super::nodes::{
     Answer, List, Nodes, Opened, ReadReply, Space, Terms, read_through, with_scratch,
 };
-use super::session::REQUEST_BYTES_MAX;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use sidecore_bare::width::{ToU64, ToUsize};

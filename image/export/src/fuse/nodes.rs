@@ -8,9 +8,8 @@
 //!
 //! Threads: the session's, any number at once.
 
-use super::abi::Attributes;
+use super::abi::{Attributes, REQUEST_BYTES_MAX};
 use super::outlet::Outlet;
-use super::session::REQUEST_BYTES_MAX;
 use rustix::io::Errno;
 use sidecore_bare::width::ToUsize;
 use sidecore_format::source::BlockSource;

@@ -11,7 +11,7 @@
 //! own where the system provides one, so that they do not wait for one another.
 //! Source: `Documentation/filesystems/fuse/`, `fs/fuse/dev.c` and `inode.c` of Linux.
 
-use super::abi::{Body, FATTR_SIZE, Head, MAJOR, Settings, Words, flag, op};
+use super::abi::{Body, FATTR_SIZE, Head, MAJOR, REQUEST_BYTES_MAX, Settings, Words, flag, op};
 use super::nodes::{Answer, List, Nodes, ReadReply, Terms};
 use super::outlet::{Notices, Outlet, TRIES, TRY_PAUSE, answer_lost};
 use crate::tracks;
@@ -494,8 +494,6 @@ fn seek(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
     Ok(Words::default().u64(place).into())
 }
 
-/// The kernel's own limit on one request (`fs.fuse.max_pages_limit` = 256 pages).
-pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Requests that may be in flight without a reader waiting for each (read-ahead, a loop device's
 /// direct reads).
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
