@@ -26,7 +26,7 @@ use std::f64::consts::LN_2;
 
 /// A step in a curve: one level that is outgrown.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Knee {
+pub struct Knee {
     /// Pages that the level holds.
     pub entries: f64,
     /// Pages at which half of the accesses miss.
@@ -59,7 +59,7 @@ impl Knee {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Findings {
     /// The steps, ascending.
-    pub(crate) knees: Vec<Knee>,
+    pub knees: Vec<Knee>,
     /// True if the curve still rises at its end: a level may lie beyond.
     pub rises_at_end: bool,
 }
