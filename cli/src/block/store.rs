@@ -12,7 +12,7 @@ use sidecore_block::pack::Exported;
 use sidecore_block::source::BlockSource;
 use sidecore_remote::store::{copy, create, open};
 use sidecore_store::{
-    Checked, Collected, Compacted, Copied, Domain, Listed, Session, Totals, Version,
+    Checked, Compacted, Copied, Domain, Gone, Keys, Listed, Made, Removed, Session, Totals, Version,
 };
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
@@ -67,14 +67,7 @@ pub(crate) struct InitArgs {
 impl InitArgs {
     fn run(self) -> Result<Outcome> {
         let store = create(&self.store, self.chunk)?;
-        let made = Made {
-            store: self.store.display().to_string(),
-            chunk_bytes: store.chunk_bytes(),
-        };
-        output::report(self.json, &made, |made| {
-            let chunk = bytes(made.chunk_bytes.into());
-            format!("{}: a store with chunks of {chunk} on average", made.store).into()
-        })
+        output::report(self.json, &Made::of(&self.store, &store), Made::text)
     }
 }
 

@@ -352,7 +352,7 @@ impl Options {
     fn read(&self) -> Result<RunSetup> {
         common::check_bnni(self.bnni, &self.support)?;
         self.check_effort()?;
-        let site_frequencies = self.pmsf.text(&self.msa, &self.model, None)?;
+        let site_frequencies = self.pmsf.text(&self.data, None)?;
         let choices = Choices {
             msa: &self.data.msa,
             model: &self.data.model,

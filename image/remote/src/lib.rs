@@ -37,7 +37,7 @@ pub use fault::Retry;
 pub use fetch::Counts;
 pub use location::{Location, is_sha256};
 pub use origin::oci::{Artifact, Descriptor, ImageManifest, Repository};
-pub use trace::read_trace;
+pub use trace::{read_trace, trace_parts};
 
 use disk::Disk;
 use fault::Fault;

@@ -7,6 +7,7 @@
 
 use super::graphs::RUNNERS;
 use super::report::{EdtlpRow, PatternRow, Report, Trip};
+use crate::frame::Measured;
 use crate::frame::picture::{COLOURS, circumstances};
 use crate::measure::stats::number;
 use plotters::prelude::*;
