@@ -282,8 +282,8 @@ pub(crate) mod operand {
         (end > begin).then_some((begin, end))
     }
 
-    /// A parameter's default in the parentheses that `close` ends: the one with the text `given`, or
-    /// the only one.
+    /// A parameter's default in the parentheses that `close` ends: the one with the text `given`,
+    /// or the only one.
     pub(crate) fn default(text: &Text<'_>, close: usize, given: &str) -> Option<(usize, usize)> {
         let open = text.partner(close).filter(|_| text.at(close) == b")")?;
         let plain = |text: &str| text.split_whitespace().collect::<String>();
