@@ -8,10 +8,32 @@ use sidecore_block::pack::{
     Exported, FlatFormat, Limits, Unpacked, VerifiedReport, Work, export, unpack_image,
     verify_image,
 };
-use sidecore_remote::access::name;
+use sidecore_remote::access::{Opened, name};
 use sidecore_terminal::progress::watched;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// A walk over a whole image.
+#[derive(clap::Args)]
+struct WalkArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    engines: Engines,
+    #[command(flatten)]
+    whole: WholeArgs,
+}
+
+impl WalkArgs {
+    /// Opens the image; the time of the walk begins then.
+    fn open(&self, image: &Path) -> Result<(Opened, Work)> {
+        let access = self.access.access()?;
+        let memory = self.whole.memory();
+        let opened = memory.open(|bytes| access.open_whole(image, bytes))?;
+        let work = Work::of(self.engines.count(), self.whole.limits(&opened));
+        Ok((opened, work))
+    }
+}
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -19,11 +41,7 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
-    access: AccessArgs,
-    #[command(flatten)]
-    engines: Engines,
-    #[command(flatten)]
-    whole: WholeArgs,
+    walk: WalkArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -31,17 +49,13 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        let memory = self.whole.memory();
-        let access = self.access.access()?;
-        let opened = memory.open(|bytes| access.open_whole(&self.image, bytes))?;
+        let (opened, work) = self.walk.open(&self.image)?;
         let target = self.output.target();
-        let engines = self.engines.count();
-        let work = Work::of(engines, self.whole.limits(&opened));
         let (image, index) = (&opened.image, &opened.index);
         let unpacked = watched(Some(index.raw_bytes()), "unpacking", |on_bytes| {
             unpack_image(image, index, target, work, on_bytes)
         })?;
-        let timed = Timed::since(began, Some(engines), unpacked);
+        let timed = Timed::since(began, Some(work.engines), unpacked);
         self.output.report(&timed, Unpacked::text)
     }
 }
@@ -52,11 +66,7 @@ pub(crate) struct VerifyArgs {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
-    access: AccessArgs,
-    #[command(flatten)]
-    engines: Engines,
-    #[command(flatten)]
-    whole: WholeArgs,
+    walk: WalkArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -65,12 +75,8 @@ pub(crate) struct VerifyArgs {
 impl VerifyArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        let memory = self.whole.memory();
-        let access = self.access.access()?;
-        let opened = memory.open(|bytes| access.open_whole(&self.image, bytes))?;
-        let engines = self.engines.count();
+        let (opened, work) = self.walk.open(&self.image)?;
         let (image, index) = (&opened.image, &opened.index);
-        let work = Work::of(engines, self.whole.limits(&opened));
         let verified = watched(Some(index.raw_bytes()), "verifying", |on_bytes| {
             verify_image(image, index, work, on_bytes)
         })?;
@@ -84,7 +90,7 @@ impl VerifyArgs {
         if self.json {
             output::json(&Timed::<VerifiedReport> {
                 report: verified.report(digest),
-                engines: Some(engines),
+                engines: Some(work.engines),
                 seconds,
             })?;
             return Ok(outcome);

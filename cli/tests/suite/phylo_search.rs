@@ -83,6 +83,18 @@ const ALL: [&str; 12] = [
     "--prefix",
 ];
 
+/// Evaluates the best tree of the run `one` under its model.
+const EVALUATE: [&str; 8] = [
+    "evaluate",
+    "--msa",
+    "a.phy",
+    "--tree",
+    "one.bestTree",
+    "--model",
+    "one.bestModel",
+    "--json",
+];
+
 #[test]
 fn engines_and_policies_change_nothing() {
     let folder = simulated("10", "300");
@@ -125,17 +137,7 @@ fn engines_and_policies_change_nothing() {
         assert!(results(here, prefix) == expected, "{policy}");
     }
     // The files hold the reported values.
-    let evaluate = [
-        "evaluate",
-        "--msa",
-        "a.phy",
-        "--tree",
-        "one.bestTree",
-        "--model",
-        "one.bestModel",
-        "--json",
-    ];
-    let lnl = json(&sidecore(here, &evaluate))["lnl"]
+    let lnl = json(&sidecore(here, &EVALUATE))["lnl"]
         .as_f64()
         .expect("lnl");
     assert!((lnl - best).abs() < 1e-3, "{lnl} {best}");
@@ -310,17 +312,7 @@ fn little_effort_is_one_climb() {
     let suffixes: Vec<&str> = expected.keys().map(String::as_str).collect();
     let all = [".bestModel", ".bestTree", ".mlTrees", ".startTrees"];
     assert_eq!(suffixes, all);
-    let evaluate = [
-        "evaluate",
-        "--msa",
-        "a.phy",
-        "--tree",
-        "one.bestTree",
-        "--model",
-        "one.bestModel",
-        "--json",
-    ];
-    let again = json(&sidecore(here, &evaluate))["lnl"].as_f64();
+    let again = json(&sidecore(here, &EVALUATE))["lnl"].as_f64();
     assert!(
         again.is_some_and(|again| (again - lnl).abs() < 0.1),
         "{lnl}"

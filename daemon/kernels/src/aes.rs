@@ -12,7 +12,7 @@
 //! caller's to use once. An item and its associated data have at most [`BYTES_MAX`] bytes together,
 //! which take some 200 us. Sources: NIST SP 800-38D; RFC 5116 for the form of the result.
 
-use crate::table::{self, Budget, ItemStatus, REQUEST_BYTES_MAX, Table, go_on, item_result};
+use crate::table::{self, Budget, ItemStatus, REQUEST_BYTES_MAX, Stop, Table, go_on};
 use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit, Nonce, Tag};
 use sidecore_daemon::served::{Cx, Memory, Reply, Request, Served};
@@ -127,21 +127,14 @@ fn run<'c, S: Served<State = Copies>>(
     let done = table.each::<ROW_WORDS, RESULT_BYTES>(cx.store, cx.mfc, |row, result| {
         go_on(memory)?;
         let Some(item) = Item::of(row, data, output) else {
-            failures += 1;
-            *result = item_result(0, ItemStatus::BadRow);
+            *result = table::settled(Err(Stop::Item(ItemStatus::BadRow)), &mut failures)?;
             return Ok(());
         };
         budget.take_item(item.cost())?;
         let one = item.run(&cipher, copies, work);
         // Before the outcome is looked at: a plaintext that found no room is a plaintext.
         copies.wipe();
-        *result = match one {
-            Ok(bytes) => item_result(bytes, ItemStatus::Done),
-            Err(status) => {
-                failures += 1;
-                item_result(0, status)
-            }
-        };
+        *result = table::settled(one.map_err(Stop::Item), &mut failures)?;
         Ok(())
     });
     done?;

@@ -21,7 +21,7 @@ mod frame;
 
 pub use frame::{Conversion, FRAME_SIDE_MAX, Levels, Matrix, RgbFormat, YuvFormat, rows_word};
 
-use crate::table::{self, Budget, ItemStatus, REQUEST_BYTES_MAX, Stop, Table, go_on, item_result};
+use crate::table::{self, Budget, ItemStatus, REQUEST_BYTES_MAX, Stop, Table, go_on};
 use frame::Planes;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_daemon::served::{Cx, Memory, Reply, Request, Served};
@@ -98,14 +98,7 @@ impl<const TO_RGB: bool> Served for Convert<TO_RGB> {
                 // A wrong row costs its own item only.
                 None => Err(Stop::Item(ItemStatus::BadRow)),
             };
-            *result = match done {
-                Ok(bytes) => item_result(bytes, ItemStatus::Done),
-                Err(Stop::Request(error)) => return Err(error),
-                Err(Stop::Item(status)) => {
-                    failures += 1;
-                    item_result(0, status)
-                }
-            };
+            *result = table::settled(done, &mut failures)?;
             Ok(())
         })?;
         let mut reply = Reply::word(count);

@@ -155,11 +155,29 @@ pub(crate) const fn store_bytes(row_words: usize, result_bytes: usize) -> usize 
 }
 
 /// The result of an item of a codec or a cipher.
-pub(crate) fn item_result(bytes: usize, status: ItemStatus) -> [u8; 16] {
+fn item_result(bytes: usize, status: ItemStatus) -> [u8; 16] {
     let mut result = [0; 16];
     result[..8].copy_from_slice(&bytes.to_u64().to_le_bytes());
     result[8..].copy_from_slice(&(status as u64).to_le_bytes());
     result
+}
+
+/// The result of an item of which `done` bytes were put. One that was refused is a failure.
+///
+/// # Errors
+/// The end of the whole request.
+pub(crate) fn settled(
+    done: Result<usize, Stop>,
+    failures: &mut u64,
+) -> Result<[u8; 16], KernelError> {
+    match done {
+        Ok(bytes) => Ok(item_result(bytes, ItemStatus::Done)),
+        Err(Stop::Request(error)) => Err(error),
+        Err(Stop::Item(status)) => {
+            *failures += 1;
+            Ok(item_result(0, status))
+        }
+    }
 }
 
 /// `bytes` bytes at `offset` of a range, as a row names them.

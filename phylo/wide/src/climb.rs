@@ -12,7 +12,7 @@ use sidecore_likelihood::likelihood::{
     Insertions, Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions,
 };
 use sidecore_likelihood::runner::Runner;
-use sidecore_likelihood::tree::{EdgeId, HalfId, Tree};
+use sidecore_likelihood::tree::{HalfId, Tree};
 use std::ops::ControlFlow;
 
 /// State of a climb between two of its rounds, which can be saved; doubles are saved by their bits.
@@ -298,28 +298,12 @@ impl<'r, R: Runner> Climb<'r, R> {
     /// Subtrees near a changed place are tried again.
     fn wake(&mut self, half: HalfId) {
         let tree = self.likelihood.tree();
-        for edge in around(tree, half, WAKE_RADIUS) {
+        for edge in tree.around(half, WAKE_RADIUS) {
             for end in tree.ends(edge) {
                 self.quiet[end.index()] = false;
             }
         }
     }
-}
-
-/// The branches up to `radius` nodes away from a half-edge's node.
-fn around(tree: &Tree, half: HalfId, radius: usize) -> Vec<EdgeId> {
-    let mut edges = vec![tree.edge(half)];
-    let mut path = vec![(tree.back(half), 1), (half, 0)];
-    while let Some((entry, depth)) = path.pop() {
-        if tree.is_tip(entry) || depth > radius {
-            continue;
-        }
-        for other in tree.others(entry) {
-            edges.push(tree.edge(other));
-            path.push((tree.back(other), depth + 1));
-        }
-    }
-    edges
 }
 
 /// Radius of moves, in nodes.

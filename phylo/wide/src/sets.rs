@@ -20,15 +20,19 @@ pub(crate) struct Sets<'s> {
 }
 
 impl<'s> Sets<'s> {
-    /// Of a tree of three taxa; `tree` has room for all.
-    pub(crate) fn of_star(sites: &'s Sites, tree: &Tree) -> Self {
-        let mut sets = Self {
+    fn empty(sites: &'s Sites, tree: &Tree) -> Self {
+        Self {
             sites,
             taxa: tree.taxa(),
             words: vec![0; tree.inner_halves() * sites.words()],
             scratch: vec![0; sites.words()],
             path: Vec::new(),
-        };
+        }
+    }
+
+    /// Of a tree of three taxa; `tree` has room for all.
+    pub(crate) fn of_star(sites: &'s Sites, tree: &Tree) -> Self {
+        let mut sets = Self::empty(sites, tree);
         sets.renew_node(tree, HalfId::new(tree.taxa()));
         sets
     }
@@ -36,13 +40,7 @@ impl<'s> Sets<'s> {
     /// Of a whole tree.
     #[cfg(test)]
     pub(crate) fn of(sites: &'s Sites, tree: &Tree) -> Self {
-        let mut sets = Self {
-            sites,
-            taxa: tree.taxa(),
-            words: vec![0; tree.inner_halves() * sites.words()],
-            scratch: vec![0; sites.words()],
-            path: Vec::new(),
-        };
+        let mut sets = Self::empty(sites, tree);
         let top = tree.back(HalfId(0));
         let order = tree.post_order(top, |_| true);
         for &half in &order {

@@ -21,7 +21,7 @@ pub(crate) use lz4::{Lz4Compress, Lz4Decompress};
 pub(crate) use zstd::{ZstdCompress, ZstdDecompress};
 
 use crate::table::{
-    self, Budget, ITEM_BYTES_MAX, ItemStatus, REQUEST_BYTES_MAX, Stop, Table, go_on, item_result,
+    self, Budget, ITEM_BYTES_MAX, ItemStatus, REQUEST_BYTES_MAX, Stop, Table, go_on,
 };
 use sidecore_bare::width::ToU64;
 use sidecore_daemon::served::{Cx, Memory, Reply, Request, Served};
@@ -128,21 +128,15 @@ impl<C: Work> Served for Coded<C> {
         table.each::<ROW_WORDS, RESULT_BYTES>(cx.store, cx.mfc, |row, result| {
             let &[offset, bytes, to, room] = row;
             let item = table::part(data, offset, bytes);
-            // A wrong row costs its own item only.
-            let (Some(item), Some(target)) = (item, table::part(output, to, room)) else {
-                failures += 1;
-                *result = item_result(0, ItemStatus::BadRow);
-                return Ok(());
-            };
-            budget.take_item(item.len() + target.len().min(ITEM_BYTES_MAX))?;
-            *result = match state.item(settings, item, target, memory) {
-                Ok(bytes) => item_result(bytes, ItemStatus::Done),
-                Err(Stop::Request(error)) => return Err(error),
-                Err(Stop::Item(status)) => {
-                    failures += 1;
-                    item_result(0, status)
+            let done = match item.zip(table::part(output, to, room)) {
+                Some((item, target)) => {
+                    budget.take_item(item.len() + target.len().min(ITEM_BYTES_MAX))?;
+                    state.item(settings, item, target, memory)
                 }
+                // A wrong row costs its own item only.
+                None => Err(Stop::Item(ItemStatus::BadRow)),
             };
+            *result = table::settled(done, &mut failures)?;
             Ok(())
         })?;
         let mut reply = Reply::word(count);

@@ -19,6 +19,23 @@ impl Tree {
         walk.order
     }
 
+    /// The branches up to `radius` nodes away from `half`'s node.
+    #[must_use]
+    pub fn around(&self, half: HalfId, radius: usize) -> Vec<EdgeId> {
+        let mut edges = vec![self.edge(half)];
+        let mut path = vec![(self.back(half), 1), (half, 0)];
+        while let Some((entry, depth)) = path.pop() {
+            if self.is_tip(entry) || depth > radius {
+                continue;
+            }
+            for other in self.others(entry) {
+                edges.push(self.edge(other));
+                path.push((self.back(other), depth + 1));
+            }
+        }
+        edges
+    }
+
     /// As [`Tree::post_order`]; the result is in [`Walk::order`]. Allocates nothing once `walk` has
     /// been used for a tree of this size.
     pub fn walk(&self, half: HalfId, mut enter: impl FnMut(HalfId) -> bool, walk: &mut Walk) {

@@ -98,9 +98,9 @@ impl<R: Runner> Search<'_, R> {
         let pruned = self.likelihood.prune(half);
         let grafted = self.likelihood.regraft(pruned, edge);
         // Lengths near the old and the new place change most.
-        let mut near = around(self.likelihood.tree(), half, CLOSE_RADIUS);
+        let mut near = self.likelihood.tree().around(half, CLOSE_RADIUS);
         let gap = self.likelihood.tree().ends(pruned.edges[0])[0];
-        near.extend(around(self.likelihood.tree(), gap, CLOSE_RADIUS));
+        near.extend(self.likelihood.tree().around(gap, CLOSE_RADIUS));
         near.sort_unstable();
         near.dedup();
         for _ in 0..CLOSE_ROUNDS {
@@ -151,28 +151,12 @@ impl<R: Runner> Search<'_, R> {
             Phase::Perturb => WAKE_RADIUS_PERTURB,
             _ => WAKE_RADIUS,
         };
-        for edge in around(tree, half, wake) {
+        for edge in tree.around(half, wake) {
             for end in tree.ends(edge) {
                 self.state.quiet[end.index()] = false;
             }
         }
     }
-}
-
-/// The branches up to `radius` nodes away from a half-edge's node.
-pub(super) fn around(tree: &Tree, half: HalfId, radius: usize) -> Vec<EdgeId> {
-    let mut edges = vec![tree.edge(half)];
-    let mut path = vec![(tree.back(half), 1), (half, 0)];
-    while let Some((entry, depth)) = path.pop() {
-        if tree.is_tip(entry) || depth > radius {
-            continue;
-        }
-        for other in tree.others(entry) {
-            edges.push(tree.edge(other));
-            path.push((tree.back(other), depth + 1));
-        }
-    }
-    edges
 }
 
 /// True if a branch is within the subtree behind a half-edge.

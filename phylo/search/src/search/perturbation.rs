@@ -11,7 +11,6 @@
 //! it while no trial has gained, as on data with one clear maximum; all of it from the first gain
 //! on.
 
-use super::moves::around;
 use super::state::{Best, Close, Exact};
 use super::{PRUNINGS, Phase, Search};
 use crate::likelihood::LikelihoodError;
@@ -113,7 +112,8 @@ impl<R: Runner> Search<'_, R> {
         self.push(seed)?;
         for _ in 0..1 + self.state.random.below(MORE_MAX) {
             let tree = self.likelihood.tree();
-            let near: Vec<Close> = around(tree, seed.half, NEAR)
+            let near: Vec<Close> = tree
+                .around(seed.half, NEAR)
                 .into_iter()
                 .flat_map(|edge| tree.ends(edge))
                 .filter_map(|half| self.state.runner_up[half.index()])

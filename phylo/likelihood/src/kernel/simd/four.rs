@@ -6,6 +6,7 @@
 //! Must stay true: the bits of a newview are those of [`super::node`].
 
 use super::lanes::{Batch, Lanes};
+use super::node::Spanned;
 use crate::kernel::{Inner, Operand, QUAD, Quad, Tip};
 
 /// Quads of a span.
@@ -131,28 +132,18 @@ fn meetings<V: Batch, B: Whole>(
 }
 
 /// A side with its kind known to the compiler.
-trait Whole: Copy {
+trait Whole: Spanned {
     type Held<V: Batch>: Copy;
-    fn index(&self) -> &[u16];
-    fn quads(&self) -> &[Quad];
     fn hold<V: Batch>(&self) -> Self::Held<V>;
     /// A span as it arrives.
     ///
     /// # Safety
-    /// The span from `at` on is within [`Whole::quads`].
+    /// The span from `at` on is within [`Spanned::quads`].
     unsafe fn take<V: Batch>(&self, held: &Self::Held<V>, at: usize) -> [V; PARTS];
 }
 
 impl Whole for Tip<'_> {
     type Held<V: Batch> = ();
-    #[inline(always)]
-    fn index(&self) -> &[u16] {
-        self.index
-    }
-    #[inline(always)]
-    fn quads(&self) -> &[Quad] {
-        self.table
-    }
     #[inline(always)]
     fn hold<V: Batch>(&self) {}
     #[inline(always)]
@@ -170,14 +161,6 @@ impl Whole for Tip<'_> {
 impl Whole for Inner<'_> {
     /// By part and state of the child the columns of two rates.
     type Held<V: Batch> = [[V; 4]; PARTS];
-    #[inline(always)]
-    fn index(&self) -> &[u16] {
-        self.index
-    }
-    #[inline(always)]
-    fn quads(&self) -> &[Quad] {
-        self.values
-    }
     #[inline(always)]
     fn hold<V: Batch>(&self) -> [[V; 4]; PARTS] {
         columns(self.matrix)

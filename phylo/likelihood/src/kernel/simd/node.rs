@@ -78,19 +78,45 @@ impl Starts {
     }
 }
 
-/// A side with its kind known to the compiler.
-pub(super) trait Side<S: States>: Copy {
-    /// The part that is loaded before a group's rate begins.
-    type Held<V: Batch>: Copy;
+/// The classes of patterns of a side, and the spans that these are of.
+pub(super) trait Spanned: Copy {
     fn index(&self) -> &[u16];
     fn quads(&self) -> &[Quad];
+}
+
+impl Spanned for Tip<'_> {
+    #[inline(always)]
+    fn index(&self) -> &[u16] {
+        self.index
+    }
+    #[inline(always)]
+    fn quads(&self) -> &[Quad] {
+        self.table
+    }
+}
+
+impl Spanned for Inner<'_> {
+    #[inline(always)]
+    fn index(&self) -> &[u16] {
+        self.index
+    }
+    #[inline(always)]
+    fn quads(&self) -> &[Quad] {
+        self.values
+    }
+}
+
+/// A side with its kind known to the compiler.
+pub(super) trait Side<S: States>: Spanned {
+    /// The part that is loaded before a group's rate begins.
+    type Held<V: Batch>: Copy;
     /// Empty where no entry was scaled.
     fn scalers(&self) -> &[u16];
     fn hold<V: Batch>(&self, rate: usize) -> Self::Held<V>;
     /// One rate of the spans, which begins at `at` quads.
     ///
     /// # Safety
-    /// Each of `at` and the quads of one rate after it are within [`Side::quads`].
+    /// Each of `at` and the quads of one rate after it are within [`Spanned::quads`].
     unsafe fn take<V: Batch>(
         &self,
         held: &Self::Held<V>,
@@ -119,14 +145,6 @@ pub(super) unsafe fn rates_at<S: States>(quads: &[Quad], at: Each<usize>) -> Eac
 impl<S: States> Side<S> for Tip<'_> {
     type Held<V: Batch> = ();
     #[inline(always)]
-    fn index(&self) -> &[u16] {
-        self.index
-    }
-    #[inline(always)]
-    fn quads(&self) -> &[Quad] {
-        self.table
-    }
-    #[inline(always)]
     fn scalers(&self) -> &[u16] {
         &[]
     }
@@ -141,14 +159,6 @@ impl<S: States> Side<S> for Tip<'_> {
 
 impl<S: States> Side<S> for Inner<'_> {
     type Held<V: Batch> = S::Columns<V>;
-    #[inline(always)]
-    fn index(&self) -> &[u16] {
-        self.index
-    }
-    #[inline(always)]
-    fn quads(&self) -> &[Quad] {
-        self.values
-    }
     #[inline(always)]
     fn scalers(&self) -> &[u16] {
         self.scalers
