@@ -39,6 +39,7 @@ pub mod thin;
 pub mod tree;
 pub mod trust;
 pub mod write;
+pub mod zstd_frame;
 
 use crate::codec::CodecId;
 use indexed::IndexedWriter;

@@ -16,12 +16,12 @@ use super::sidx::{self, Found};
 use super::skippable::{MAGIC, le32, le64};
 use super::table::{Entry, Table, Tail};
 use super::write::byte_count;
+use super::zstd_frame::{
+    self, BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, BlockHeader, Fault, HEADER_BYTES_MAX, Start,
+};
 use super::{FRAME_BYTES_MAX, FormatError, Index, ReadAt, stored_bytes_limit};
 use crate::codec::CodecId;
 use sidecore_bare::width::{ToU64, ToUsize};
-use sidecore_zstd::frame::{
-    self, BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, BlockHeader, HEADER_BYTES_MAX, Start,
-};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -197,7 +197,7 @@ fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64
             .to_usize();
         file.fill(&mut head[..bytes], offset)?;
         // For a frame with contents only the header is read: it may have many blocks.
-        let header = match frame::start(&head[..bytes]) {
+        let header = match zstd_frame::start(&head[..bytes]) {
             Ok(Start::Skippable(bytes)) => {
                 offset += bytes;
                 continue;
@@ -276,7 +276,7 @@ impl Shape {
         while bytes > 0 && !read(0, &mut head[..bytes])? {
             bytes -= 1;
         }
-        let header = match frame::start(&head[..bytes]) {
+        let header = match zstd_frame::start(&head[..bytes]) {
             Ok(Start::Skippable(bytes)) => {
                 return Ok(Ok(Self {
                     bytes,
@@ -285,7 +285,7 @@ impl Shape {
                 }));
             }
             Ok(Start::Frame(header)) => header,
-            Err(error) => return Ok(Err(fault_of(&error))),
+            Err(error) => return Ok(Err(fault_of(error))),
         };
         let contents = header.content_bytes;
         let mut at = header.bytes.to_u64();
@@ -326,11 +326,11 @@ impl Shape {
 }
 
 /// Fault of a frame's head.
-fn fault_of(error: &sidecore_zstd::Error) -> &'static str {
-    match error {
-        sidecore_zstd::Error::Truncated => CUT_SHORT,
-        sidecore_zstd::Error::Magic => "is none of zstd's",
-        sidecore_zstd::Error::Dictionary => "needs a dictionary",
+fn fault_of(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Truncated => CUT_SHORT,
+        Fault::Magic => "is none of zstd's",
+        Fault::Dictionary => "needs a dictionary",
         _ => "has a head that this program does not know",
     }
 }

@@ -10,10 +10,11 @@ use crate::format::{FRAME_BYTES_MAX, Format, FormatError, Index};
 use crate::image::Image;
 use sidecore_bare::text::bytes;
 use sidecore_bare::width::{ToU64, ToUsize};
-use sidecore_zstd::{Decoder, Error};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
+use zstd_safe::DCtx;
+use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 
 /// Result of [`index_file`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -94,7 +95,7 @@ pub fn index_file(
         Job::default,
         || {
             Ok(Kernel {
-                decoder: Decoder::new(),
+                context: DCtx::create(),
                 // Pages that no frame reaches are never touched.
                 raw: vec![0; FRAME_BYTES_MAX.to_usize()],
             })
@@ -142,25 +143,28 @@ struct Job {
 
 /// State of an engine from frame to frame.
 struct Kernel {
-    decoder: Decoder,
+    context: DCtx<'static>,
     raw: Vec<u8>,
 }
 
 /// The kernel: determines a frame's size, and checks it.
 fn inflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     job.check = xxh3_64(&job.stored);
-    let inflated = kernel.decoder.decode(&job.stored, &mut kernel.raw);
-    let refused = |error| FormatError::Scan {
+    let inflated = kernel.context.decompress(&mut kernel.raw[..], &job.stored);
+    let refused = |code| FormatError::Scan {
         frame: job.number,
         offset: job.offset,
-        reason: match error {
-            Error::Full => TOO_LARGE,
+        reason: match code {
+            NO_ROOM => TOO_LARGE,
             _ => "is damaged",
         },
     };
     job.raw_bytes = inflated.map_err(refused)? as u32;
     Ok(())
 }
+
+/// libzstd's code for contents that are longer than the output: the negative number.
+const NO_ROOM: usize = (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg();
 
 /// Size of a frame when jobs are counted: the real one is not known before.
 const BATCH_FRAME_BYTES: usize = 4 << 20;
