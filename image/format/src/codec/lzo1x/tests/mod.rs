@@ -8,6 +8,7 @@ mod deflate;
 )]
 mod differ;
 mod errors;
+mod guarded;
 mod oracle;
 #[allow(
     dead_code,

@@ -3,15 +3,12 @@
 //! Both slices at the very end, and at the very start, of memory between inaccessible pages: a byte
 //! read or written outside ends the test by a fault.
 
-#[path = "../../../../../zstd/tests/common/guarded.rs"]
-mod guarded;
-
 use super::super::{Inflate, LEVEL_MAX, LEVEL_MIN};
 use super::differ::fuzz_inflate;
+use super::guarded::Guarded;
 use super::peer::Peer;
 use super::streams::{Random, mutate, random_stream};
 use super::{deflated, frames, inflate, samples};
-use guarded::Guarded;
 use proptest::prelude::*;
 
 fn peer() -> Peer {
