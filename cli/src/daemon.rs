@@ -53,7 +53,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = quantity::size)]
     user_bytes: u64,
     /// The most shared memory of all clients; a quarter is kept for root and this user
-    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = quantity::size)]
+    #[arg(long, visible_alias = "memory", value_name = "SIZE", default_value = "2GiB")]
+    #[arg(value_parser = quantity::size)]
     bytes: u64,
     /// The most requests of one such user that engines serve at once [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

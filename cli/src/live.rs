@@ -22,6 +22,11 @@ pub(crate) struct MetricsArgs {
 }
 
 impl MetricsArgs {
+    /// The address, for a server that begins by itself.
+    pub(crate) fn address(self) -> Option<Address> {
+        self.metrics
+    }
+
     /// Begins; call it when the server is ready. In the background no service manager waits.
     pub(crate) fn begin(&self, status: &Arc<Status>, in_foreground: bool) -> Result<Live> {
         Ok(Live::begin(status, self.metrics.as_ref(), in_foreground)?)

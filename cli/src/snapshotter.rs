@@ -3,6 +3,7 @@
 //! Why here: the arguments; the work is `sidecore_oci`'s. Must stay true: `ready` is on standard
 //! output only once containerd can connect.
 
+use crate::live::MetricsArgs;
 use crate::{Outcome, output, signals};
 use anyhow::Result;
 use sidecore_oci::snapshotter::{Config, run, stopper};
@@ -44,6 +45,8 @@ pub(crate) struct Args {
     /// store of their storage.conf
     #[arg(long, value_name = "DIR")]
     layer_store: Option<PathBuf>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl Args {
@@ -54,6 +57,7 @@ impl Args {
             root: std::path::absolute(self.root)?,
             trust_indexes: self.trust_index,
             rate_bytes: self.rate,
+            metrics: self.metrics.address(),
             layer_store: self.layer_store.map(std::path::absolute).transpose()?,
             verify_keys: (self.verify_key.iter())
                 .map(std::path::absolute)

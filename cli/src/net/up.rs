@@ -11,6 +11,7 @@ use sidecore_net::sock::client::{Client, ClientOptions, siblings};
 use sidecore_net::sock::control::find_socket;
 use sidecore_net_apps::{Service, serve_engines};
 use sidecore_sys::input::read_text;
+use sidecore_terminal::quantity;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// Socket for applications, instead of the configuration's.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// The most memory for the buffers of sessions, instead of the configuration's stack.memory
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
+    memory: Option<u64>,
     #[command(flatten)]
     trace: TraceArgs,
     #[command(flatten)]
@@ -37,6 +41,9 @@ impl Args {
         let _recording = self.trace.begin("net up")?;
         let mut setup = read_setup(&self.config)?;
         setup.socket = self.socket.or(setup.socket);
+        if let Some(bytes) = self.memory {
+            setup.stack.memory = Some(usize::try_from(bytes)?);
+        }
         let mut up = setup.bring_up_engines()?;
         let (stop, wake) = (Arc::new(AtomicBool::new(false)), up.waker());
         let raised = Arc::clone(&stop);

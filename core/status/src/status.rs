@@ -23,11 +23,19 @@ pub enum Kind {
     Stack,
     /// A phylogenetic search.
     Search,
+    /// containerd's snapshotter, whose layers are images of their own.
+    Snapshotter,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Image, Self::Daemon, Self::Stack, Self::Search];
+    pub const ALL: [Self; 5] = [
+        Self::Image,
+        Self::Daemon,
+        Self::Stack,
+        Self::Search,
+        Self::Snapshotter,
+    ];
 
     /// The name in file names and JSON: `image`.
     #[must_use]
@@ -37,6 +45,7 @@ impl Kind {
             Self::Daemon => "daemon",
             Self::Stack => "stack",
             Self::Search => "search",
+            Self::Snapshotter => "snapshotter",
         }
     }
 

@@ -33,6 +33,14 @@ pub(crate) enum Detail {
     Daemon(Daemon),
     Stack(Stack),
     Search(Search),
+    Snapshotter(Snapshotter),
+}
+
+/// containerd's snapshotter.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct Snapshotter {
+    pub(crate) snapshots: u64,
+    pub(crate) layers: u64,
 }
 
 /// An image that is mounted, attached or served.
@@ -119,6 +127,10 @@ impl Observed {
             Kind::Daemon => Detail::Daemon(fields.daemon()),
             Kind::Stack => Detail::Stack(fields.stack()),
             Kind::Search => Detail::Search(fields.search()),
+            Kind::Snapshotter => Detail::Snapshotter(Snapshotter {
+                snapshots: fields.count("snapshots"),
+                layers: fields.count("layers"),
+            }),
         };
         let about = About {
             pid: server.pid,

@@ -127,6 +127,9 @@ use layer_store::Layers;
 use mounts::Mounts;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fs::FlockOperation;
+use serde_json::Value;
+use sidecore_status::metrics::Metric;
+use sidecore_status::{Address, EndpointError, Kind, Live, Status};
 use snapshots::Snapshots;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -153,6 +156,8 @@ pub struct Config {
     pub verify_keys: Vec<PathBuf>,
     /// Folder on which c/storage finds layers, too (podman, CRI-O, buildah).
     pub layer_store: Option<PathBuf>,
+    /// Address of the endpoint for metrics.
+    pub metrics: Option<Address>,
 }
 
 /// Reasons why the snapshotter cannot run.
@@ -173,6 +178,9 @@ pub enum SnapshotterError {
     /// The layers' folder.
     #[error(transparent)]
     Layer(#[from] LayerError),
+    /// The endpoint for metrics.
+    #[error(transparent)]
+    Metrics(#[from] EndpointError),
 }
 
 /// Ends [`run`], from any thread.
@@ -227,13 +235,34 @@ pub fn run(config: &Config, stop: Stopped, ready: impl FnOnce()) -> Result<(), S
     // Before containerd can ask: a container must not see a layer that is not mounted again yet.
     snapshots.adopt();
     let listener = listen(&config.socket).map_err(of(&config.socket))?;
+    let snapshots = Arc::new(snapshots);
+    let status = status(&config.socket, &snapshots);
+    let live = Live::begin(&status, config.metrics.as_ref(), true)?;
     ready();
-    let handler = service::handler(Arc::new(snapshots));
+    let handler = service::handler(snapshots);
     let served = grpc::serve(listener, handler, stop.0).map_err(of(&config.socket));
+    drop(live);
     let _ = fs::remove_file(&config.socket);
     drop(shown);
     drop(lock_file);
     served
+}
+
+/// The snapshotter's entry in the list of servers, with its metrics.
+fn status(socket: &Path, snapshots: &Arc<Snapshots>) -> Arc<Status> {
+    let snapshots = Arc::clone(snapshots);
+    let fields = move || snapshots.status();
+    Status::new(Kind::Snapshotter, socket.display().to_string(), fields).with_metrics(metrics)
+}
+
+fn metrics(fields: &Value) -> Vec<Metric> {
+    let of = |metric: Metric, key: &str| metric.sample(&[], &fields[key]);
+    let unmounted = "Layers that containerd unpacked, since they could not be mounted.";
+    vec![
+        of(Metric::gauge("snapshotter_snapshots", "Snapshots."), "snapshots"),
+        of(Metric::gauge("snapshotter_layers", "Mounted layers."), "layers"),
+        of(Metric::counter("snapshotter_unmounted", unmounted), "unmounted_total"),
+    ]
 }
 
 /// Listens on a socket that this user alone may open.

@@ -23,6 +23,7 @@ use super::records::{Kind, Layer, Record, Records, now, remote_layer};
 use super::{Config, Turns};
 use crate::store::{remove_folder, set_aside, sync};
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -30,6 +31,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// All snapshots.
 pub(crate) struct Snapshots {
@@ -38,6 +40,8 @@ pub(crate) struct Snapshots {
     /// Snapshots of layers that are being mounted.
     mounting: Turns,
     mounts: Arc<Mounts>,
+    /// Layers that containerd unpacks, since they could not be mounted.
+    unmounted: AtomicU64,
 }
 
 impl Snapshots {
@@ -59,6 +63,7 @@ impl Snapshots {
             mounts,
             root,
             mounting: Turns::default(),
+            unmounted: AtomicU64::new(0),
         })
     }
 
@@ -265,6 +270,7 @@ impl Snapshots {
             let _ = fs::remove_dir(self.folder(id));
         };
         if let Err(reason) = self.mounts.mount(&layer, &files, parent.is_empty()) {
+            self.unmounted.fetch_add(1, Ordering::Relaxed);
             undo();
             return Err(reason);
         }
@@ -482,6 +488,16 @@ impl Snapshots {
         let records = self.records.lock();
         let found = records.all().filter(|it| it.matches(filters));
         found.map(Record::info).collect()
+    }
+
+    /// The numbers of snapshots and of mounted layers, and of those that could not be mounted.
+    pub(crate) fn status(&self) -> Value {
+        let records = self.records.lock();
+        json!({
+            "snapshots": records.all().count(),
+            "layers": records.all().filter(|it| it.layer.is_some()).count(),
+            "unmounted_total": self.unmounted.load(Ordering::Relaxed),
+        })
     }
 
     /// `Usage`.

@@ -76,6 +76,22 @@ fn config(folder: &Path) -> Config {
         rate_bytes: 0,
         verify_keys: Vec::new(),
         layer_store: None,
+        metrics: None,
+    }
+}
+
+#[test]
+fn snapshots_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = Arc::new(with_one(folder.path()));
+    let status = super::status(Path::new("/run/s.sock"), &snapshots);
+    let text = status.metrics();
+    for line in [
+        "sidecore_snapshotter_snapshots 1",
+        "sidecore_snapshotter_layers 0",
+        "sidecore_snapshotter_unmounted_total 0",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line} in {text}");
     }
 }
 
