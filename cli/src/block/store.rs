@@ -28,13 +28,15 @@ pub(crate) enum Command {
     /// Make a file of keys for an encrypted store, or add a key to one.
     Domain(DomainArgs),
     /// Store an image under a name; only what is new to it is written.
-    Add(Box<AddArgs>),
+    #[command(alias = "add")]
+    Put(Box<PutArgs>),
     /// List the versions in a store.
     List(ListArgs),
     /// Write a version to a file.
     Get(GetArgs),
     /// Check that all versions are whole.
-    Check(CheckArgs),
+    #[command(alias = "check")]
+    Verify(VerifyArgs),
     /// Copy versions to another store; only what is new to it is written.
     Copy(CopyArgs),
     /// Describe a store: versions, sizes, what sharing saves.
@@ -47,7 +49,7 @@ pub(crate) enum Command {
 
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
-        run_each!(self; Init Domain Add List Get Check Copy Stat Remove Gc)
+        run_each!(self; Init Domain Put List Get Verify Copy Stat Remove Gc)
     }
 }
 
@@ -101,7 +103,7 @@ impl DomainArgs {
 #[command(after_help = "\
 The image is any that other commands read, also a version of a store. Its name takes letters, \
 digits and `._-+:@`. `store:STORE#NAME` names the version wherever a command reads an image.")]
-pub(crate) struct AddArgs {
+pub(crate) struct PutArgs {
     /// Folder of the store, or s3://BUCKET/PREFIX
     store: PathBuf,
     #[command(flatten)]
@@ -121,7 +123,7 @@ pub(crate) struct AddArgs {
     json: bool,
 }
 
-impl AddArgs {
+impl PutArgs {
     fn run(self) -> Result<Outcome> {
         let began = Instant::now();
         let domain = Arc::new(Domain::of(self.open.domain())?);
@@ -210,7 +212,7 @@ impl GetArgs {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct VerifyArgs {
     /// Folder of the store, or s3://BUCKET/PREFIX
     store: PathBuf,
     /// Read all packs, and compare them with their names
@@ -223,7 +225,7 @@ pub(crate) struct CheckArgs {
     json: bool,
 }
 
-impl CheckArgs {
+impl VerifyArgs {
     fn run(self) -> Result<Outcome> {
         let domain = self.keys.domain()?;
         let store = open(&self.store)?;

@@ -263,8 +263,8 @@ fn a_bucket_is_a_place_of_a_store() {
     let (_, said) = run("store list s3://bucket/a/store");
     assert!(said.contains("holds no store"), "{said}");
     ok("store init s3://bucket/a/store --chunk 4KiB");
-    ok("store add s3://bucket/a/store raw --name disk:1 --engines 1");
-    ok("store add s3://bucket/a/store store:s3://bucket/a/store#disk:1 --name disk:2 --engines 1");
+    ok("store put s3://bucket/a/store raw --name disk:1 --engines 1");
+    ok("store put s3://bucket/a/store store:s3://bucket/a/store#disk:1 --name disk:2 --engines 1");
     ok("block verify store:s3://bucket/a/store#disk:2");
     ok("store get s3://bucket/a/store disk:2 -o got");
     assert!(std::fs::read(folder.path().join("got")).unwrap() == raw);
@@ -278,7 +278,7 @@ fn a_bucket_is_a_place_of_a_store() {
     ok("store copy kept s3://bucket/a/store --name disk:1");
     let listed = ok("store list s3://bucket/a/store");
     assert!(listed.contains("disk:1") && !listed.contains("disk:2"));
-    assert!(ok("store check s3://bucket/a/store --read-data").contains("0 faults"));
+    assert!(ok("store verify s3://bucket/a/store --read-data").contains("0 faults"));
     assert!(ok("store stat s3://bucket/another").contains("versions"));
     // A server that would let two writers believe that each is alone.
     shelf.is_careless.store(true, Ordering::SeqCst);

@@ -31,7 +31,7 @@
 //! the lock was held.
 //! What is left is a single request that the network or a stopped machine holds up. A removal does
 //! harm after the term of the lock, while a copy brings the same object back, or the same name is
-//! given again. A new name does after the term of a lease. `sidecore store check` finds what is
+//! given again. A new name does after the term of a lease. `sidecore store verify` finds what is
 //! lost so, but for a name.
 //!
 //! A crash between two steps leaves a longer list, a lease that expires, or an object that no name

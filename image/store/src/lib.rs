@@ -57,7 +57,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// An object is not what it should be.
-    #[error("`{what}` of the store is damaged: {reason}; `sidecore store check` lists all damage")]
+    #[error("`{what}` of the store is damaged: {reason}; `sidecore store verify` lists all damage")]
     Damaged {
         /// The object's key, and the part of it.
         what: String,

@@ -48,12 +48,12 @@ const RUNS: &[(&str, &str)] = &[
     ("store init", "made.store --chunk 4KiB --json"),
     ("store domain", "made.keys --json"),
     (
-        "store add",
+        "store put",
         "made.store made.img --name disk:1 --level 1 --engines 1 --json",
     ),
     ("store list", "made.store --json"),
     ("store get", "made.store disk:1 -o got.bin --json"),
-    ("store check", "made.store --read-data --json"),
+    ("store verify", "made.store --read-data --json"),
     ("store copy", "made.store copied.store --json"),
     ("store stat", "copied.store --json"),
     ("store remove", "copied.store disk:1 --json"),
@@ -241,7 +241,7 @@ fn stores() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{words}: {said}");
     };
-    ok("store add made.store store:made.store#disk:1 --name disk:2 --engines 1");
+    ok("store put made.store store:made.store#disk:1 --name disk:2 --engines 1");
     ok("block export store:made.store#disk:2 -o again.bin --engines 1");
     ok("store get made.store disk:2 --image -o again.img --engines 1");
     ok("block unpack again.img -o unpacked-again.bin");
@@ -249,9 +249,9 @@ fn stores() {
     assert!(read("unpacked-again.bin") == read("raw.bin"));
     ok("store init locked.store");
     ok("store domain locked.keys");
-    ok("store add locked.store raw.bin --name a --domain locked.keys --engines 1");
+    ok("store put locked.store raw.bin --name a --domain locked.keys --engines 1");
     ok("store domain locked.keys --rotate");
-    ok("store check locked.store --read-data --domain locked.keys");
+    ok("store verify locked.store --read-data --domain locked.keys");
     ok("block verify store:locked.store#a --domain locked.keys --engines 1");
     ok("block clone store:locked.store#a locked.ovl --domain locked.keys");
     let overlay = sidecore("block info locked.ovl --json").stdout;
@@ -270,7 +270,7 @@ fn stores() {
     let mut bytes = std::fs::read(&pack).unwrap();
     bytes[1000] ^= 1;
     std::fs::write(&pack, bytes).unwrap();
-    let checked = sidecore("store check locked.store --read-data");
+    let checked = sidecore("store verify locked.store --read-data");
     assert_eq!(checked.status.code(), Some(1));
     let unreadable = sidecore("store get locked.store a -o x.bin --domain locked.keys");
     assert_eq!(unreadable.status.code(), Some(2));
