@@ -22,9 +22,9 @@ pub(crate) struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// The address, for a server that begins by itself.
-    pub(crate) fn address(self) -> Option<Address> {
-        self.metrics
+    /// The address, where one is given.
+    pub(crate) fn address(&self) -> Option<Address> {
+        self.metrics.clone()
     }
 
     /// Begins; call it when the server is ready. In the background no service manager waits.

@@ -4,7 +4,6 @@
 //! Must stay true: a file that cannot be written costs a line on standard error and nothing of what
 //! the command does.
 
-use crate::block::make_absolute;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use clap::Subcommand;
@@ -24,17 +23,6 @@ pub(crate) struct TraceArgs {
 }
 
 impl TraceArgs {
-    /// Makes a relative path absolute, for a server that leaves its directory.
-    pub(crate) fn make_absolute(&mut self) -> Result<()> {
-        self.trace_events.as_mut().map_or(Ok(()), |path| {
-            // It is refused, and must not become a file of that name.
-            match path.as_os_str() == "-" {
-                true => Ok(()),
-                false => make_absolute(path),
-            }
-        })
-    }
-
     /// Begins the recording, where one is wanted, of the command with this name. Call it before the
     /// command starts threads. The file is written when the result is dropped.
     pub(crate) fn begin(&self, command: &str) -> Result<Option<Recording>> {

@@ -1,14 +1,12 @@
 //! `sidecore block attach`, and `detach` and `umount`, which undo what serves an image.
 
-use super::common::{OpenArgs, OverlayArgs, SectorArgs};
-use super::mount::{FuseArgs, Serving};
-use crate::trace::TraceArgs;
+use super::common::SectorArgs;
+use super::mount::ServingArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_export::attach::detach;
-use sidecore_export::mount::{Undone, flush_input, umount};
+use sidecore_export::mount::{Target, Undone, flush_input, umount};
 use sidecore_export::{Ready, attach};
-use sidecore_remote::access::name;
 use sidecore_terminal::Text;
 use std::io;
 use std::path::PathBuf;
@@ -17,18 +15,12 @@ use std::process::Command;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    open: OpenArgs,
-    #[command(flatten)]
-    overlay: OverlayArgs,
+    serving: ServingArgs,
     #[command(flatten)]
     sectors: SectorArgs,
     /// Write one JSON object, with `device` and `way`, instead of the path alone.
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    fuse: FuseArgs,
-    #[command(flatten)]
-    trace: TraceArgs,
 }
 
 /// The command's result.
@@ -40,24 +32,18 @@ struct Attached {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let name = name(&self.open.image);
-        if let Some(ready) = self.fuse.in_background("attach")? {
+        let (name, launch) = (self.serving.name(), self.serving.launch());
+        if let Some(ready) = launch.in_background("attach")? {
             show(&name, self.json, &ready)?;
             return Ok(Outcome::Done);
         }
-        let serving = Serving {
-            open: self.open,
-            overlay: self.overlay,
-            trace: self.trace,
-            command: "block attach",
-            way: "attach",
-        };
         let shown = |ready: &Ready| show(&name, self.json, ready).map_err(io::Error::other);
-        self.fuse
-            .serve_image(serving, shown, |source, name, mut options, ready| {
-                options.sector_bytes = self.sectors.bytes();
-                attach::serve(source, name, options, ready)
-            })
+        let named = ("block attach", Target::Device.way());
+        let serving = self.serving;
+        serving.run(&launch, named, shown, |source, name, mut options, ready| {
+            options.sector_bytes = self.sectors.sector_size;
+            attach::serve(source, name, options, ready)
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::output::{self, Timed};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use sidecore_block::device::Device;
 use sidecore_block::format::tree::Signer;
@@ -13,10 +13,12 @@ use sidecore_block::source::BlockSource;
 use sidecore_block::trust::signer;
 use sidecore_export::live;
 use sidecore_offload::ENGINES_MAX;
-use sidecore_remote::access::{Access, AccessError, DeviceOptions, Opened, name};
+use sidecore_remote::access::{Access, DeviceOptions, name};
 use sidecore_status::Status;
 use sidecore_sys::cpu;
+use sidecore_terminal::values::fitting_size;
 use sidecore_terminal::{Text, quantity};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,21 +27,16 @@ use std::time::Duration;
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct Engines {
     /// Number of engines; one for each core unless given
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u16).range(1..=ENGINES_MAX as i64)
-    )]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=ENGINES_MAX as i64))]
     engines: Option<u16>,
 }
 
 impl Engines {
     /// The number asked for, or that of the cores whose time this process may have.
     pub(crate) fn count(self) -> usize {
-        match self.engines {
-            Some(engines) => engines.into(),
-            None => cpu::affordable().min(ENGINES_MAX),
-        }
+        let affordable = || cpu::affordable().min(ENGINES_MAX);
+        self.engines.map_or_else(affordable, usize::from)
     }
 }
 
@@ -47,7 +44,7 @@ impl Engines {
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct WholeArgs {
     #[command(flatten)]
-    memory: MemoryArgs,
+    pub(super) memory: MemoryArgs,
     #[command(flatten)]
     time: TimeArgs,
 }
@@ -57,8 +54,9 @@ pub(crate) struct WholeArgs {
 pub(crate) struct MemoryArgs {
     /// Upper bound of the memory held: the image's index, frames on their way, engines, the
     /// process's heap
-    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "160MiB")]
-    memory: u64,
+    #[arg(long = "memory", value_name = "SIZE", value_parser = quantity::size)]
+    #[arg(default_value = "160MiB")]
+    pub(super) bytes: u64,
 }
 
 /// Bound of the time of a command.
@@ -70,59 +68,19 @@ pub(crate) struct TimeArgs {
 }
 
 impl TimeArgs {
-    /// The end of the time, which begins now.
-    pub(crate) fn deadline(self) -> Option<Deadline> {
-        self.time.and_then(Deadline::after)
-    }
-}
-
-impl MemoryArgs {
-    /// The bound.
-    pub(crate) fn bytes(self) -> u64 {
-        self.memory
-    }
-
-    /// Opens an image by `open`, which gets the memory bound of a remote image, and checks that the
-    /// image's index fits.
-    pub(crate) fn open(
-        self,
-        open: impl FnOnce(u64) -> Result<Opened, AccessError>,
-    ) -> Result<Opened> {
-        let opened = open(self.memory / 2)?;
-        let index_bytes = opened.index.memory_bytes() as u64;
-        let memory_bytes = self.memory;
-        anyhow::ensure!(
-            index_bytes < memory_bytes,
-            "the image's index takes {index_bytes} bytes of memory, --memory allows \
-             {memory_bytes}; allow more"
-        );
-        Ok(opened)
+    /// The bounds of work that begins now, and may hold `memory_bytes`.
+    pub(crate) fn limits(self, memory_bytes: u64) -> Limits {
+        Limits {
+            memory_bytes,
+            deadline: self.time.and_then(Deadline::after),
+        }
     }
 }
 
 impl WholeArgs {
-    /// The bound of the memory.
-    pub(crate) fn memory(self) -> MemoryArgs {
-        self.memory
-    }
-
-    /// The bounds of a walk over `opened`, whose time begins now.
-    pub(crate) fn limits(self, opened: &Opened) -> Limits {
-        Limits {
-            memory_bytes: match opened.remote {
-                Some(_) => self.memory.memory - self.memory.memory / 2,
-                None => self.memory.memory,
-            },
-            deadline: self.time.deadline(),
-        }
-    }
-
-    /// The bounds of a walk that has all of `memory_bytes`, a part of those allowed.
-    pub(crate) fn limits_of(self, memory_bytes: u64) -> Limits {
-        Limits {
-            memory_bytes,
-            deadline: self.time.deadline(),
-        }
+    /// The bounds of work that begins now.
+    pub(crate) fn limits(self) -> Limits {
+        self.time.limits(self.memory.bytes)
     }
 }
 
@@ -152,17 +110,11 @@ pub(crate) struct OpenArgs {
 }
 
 impl OpenArgs {
-    /// Makes relative paths absolute, for a server that changes its directory. The image's path
-    /// stays: the image is opened before that and never again.
-    pub(crate) fn make_absolute(&mut self) -> Result<()> {
-        self.access.make_absolute()?;
-        let files = [&mut self.trace, &mut self.prefetch];
-        files.into_iter().flatten().try_for_each(make_absolute)
-    }
-
     /// True where keys that open an encrypted image are named.
-    pub(crate) fn has_secrets(&self) -> bool {
-        self.access.has_secrets()
+    pub(super) fn has_secrets(&self) -> bool {
+        let access = &self.access;
+        let is_named = !access.identity.is_empty() || access.domain.is_some();
+        is_named || access.passphrase_file.is_some()
     }
 
     /// Opens the image, and starts the engines that decompress it.
@@ -212,25 +164,11 @@ impl ContentsArgs {
 
 /// The sectors of a disk that is served.
 #[derive(clap::Args, Clone, Copy)]
-pub(crate) struct SectorArgs {
+pub(super) struct SectorArgs {
     /// Logical sector of the disk: 512, or 4KiB for a disk that takes no smaller requests (4Kn)
-    #[arg(long, value_name = "SIZE", value_parser = parse_sector, default_value = "512")]
-    sector_size: u32,
-}
-
-impl SectorArgs {
-    /// Their size.
-    pub(crate) fn bytes(self) -> u32 {
-        self.sector_size
-    }
-}
-
-fn parse_sector(text: &str) -> Result<u32, String> {
-    match quantity::size(text)? {
-        512 => Ok(512),
-        4096 => Ok(4096),
-        _ => Err("must be 512 or 4KiB".into()),
-    }
+    #[arg(long, value_name = "SIZE", default_value = "512")]
+    #[arg(value_parser = fitting_size(|it| it == 512 || it == 4096, "must be 512 or 4KiB"))]
+    pub(super) sector_size: u32,
 }
 
 /// The destination of writes.
@@ -250,11 +188,6 @@ pub(crate) struct OverlayArgs {
 }
 
 impl OverlayArgs {
-    /// Makes a relative path absolute, for a server that leaves its directory.
-    pub(crate) fn make_absolute(&mut self) -> Result<()> {
-        self.overlay.as_mut().map_or(Ok(()), make_absolute)
-    }
-
     /// The overlay's file.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.overlay.as_deref()
@@ -421,19 +354,6 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
-    /// Makes relative paths absolute, for a server that changes its directory.
-    fn make_absolute(&mut self) -> Result<()> {
-        let secrets = [&mut self.passphrase_file, &mut self.domain];
-        let files = [&mut self.cache, &mut self.sidx].into_iter().chain(secrets);
-        let lists = self.verify_key.iter_mut().chain(&mut self.identity);
-        files.flatten().chain(lists).try_for_each(make_absolute)
-    }
-
-    /// True where keys that open an encrypted image are named.
-    fn has_secrets(&self) -> bool {
-        !self.identity.is_empty() || self.passphrase_file.is_some() || self.domain.is_some()
-    }
-
     /// The same, its files of keys read.
     pub(crate) fn access(&self) -> Result<Access> {
         let mut access = Access {
@@ -458,39 +378,22 @@ impl AccessArgs {
     }
 }
 
-/// Makes a path absolute.
-pub(crate) fn make_absolute(path: &mut PathBuf) -> Result<()> {
-    let absolute = std::path::absolute(&*path);
-    *path = absolute.with_context(|| format!("cannot use the path {}", path.display()))?;
-    Ok(())
-}
-
 /// The status of a server of `opened`, the image called `name`, in some way at some places. `grown`
 /// has its clients take another size, as far as they can.
-pub(super) fn status(
+pub(super) fn status<G: Display>(
     opened: &Served,
     name: &str,
     way: &'static str,
     places: &[String],
-    grown: impl Fn() -> Result<(), String> + Send + 'static,
+    grown: impl Fn() -> Result<(), G> + Send + 'static,
 ) -> Arc<Status> {
     let meter = Arc::clone(opened.meter());
     let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
     let status = live::status(name, way, places, figures);
-    match opened.overlay().cloned() {
-        Some(overlay) => {
-            let grows = Arc::clone(&overlay);
-            live::with_actions(
-                status,
-                move |new| overlay.snapshot(new).map_err(|error| error.to_string()),
-                move |size_bytes| {
-                    let former = grows.grow(size_bytes).map_err(|error| error.to_string())?;
-                    grown()
-                        .map_err(|error| format!("it is larger, but its device is not: {error}"))?;
-                    Ok(former)
-                },
-            )
-        }
-        None => status,
-    }
+    let Some(overlay) = opened.overlay().cloned() else {
+        return status;
+    };
+    let grows = Arc::clone(&overlay);
+    let take = move |new: Option<&Path>| overlay.snapshot(new);
+    live::with_actions(status, take, move |bytes| grows.grow(bytes), grown)
 }

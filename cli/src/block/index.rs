@@ -79,9 +79,8 @@ impl Args {
             false => self.file.clone(),
         };
         let engines = self.engines.count();
-        let limits = self.whole.limits_of(self.whole.memory().bytes());
         let indexed = watched(Some(size_bytes), "indexing", |on_bytes| {
-            let work = Work::of(engines, limits);
+            let work = Work::of(engines, self.whole.limits());
             index_file(&image, &name, self.output.as_deref(), work, on_bytes)
         })?;
         let timed = Timed::since(began, Some(engines), indexed);

@@ -6,9 +6,10 @@
 use super::common::{AccessArgs, MemoryArgs, OpenArgs};
 use crate::{Outcome, output};
 use anyhow::Result;
+use serde_json::json;
 use sidecore_block::overlay::{describe, tools};
 use sidecore_block::pack::{Differences, ImageInfo, compare, sides};
-use sidecore_export::live::{self, Export};
+use sidecore_export::live;
 use sidecore_terminal::progress::watched;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,8 +36,7 @@ impl Args {
             return output::report(self.json, &overlay.json(), |_| overlay.text());
         }
         let access = self.access.access()?;
-        let open = |bytes| access.open_to_look(&self.image, bytes);
-        let index = self.memory.open(open)?.index;
+        let index = access.open_to_look(&self.image, self.memory.bytes)?.index;
         output::report(self.json, &ImageInfo::of(&index), |info| {
             info.text(&index, &access.keys_valid(&index))
         })
@@ -87,16 +87,11 @@ pub(crate) struct StatusArgs {
     json: bool,
 }
 
-#[derive(serde::Serialize)]
-struct Json {
-    exports: Vec<Export>,
-}
-
 impl ListArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let exports = live::list(PATIENCE);
         if self.json {
-            output::json(&Json { exports })?;
+            output::json(&json!({ "exports": exports }))?;
         } else if exports.is_empty() {
             output::note!("nothing is mounted, attached or served");
         } else {
@@ -119,8 +114,8 @@ impl StatusArgs {
             }
         }
         let is_found = self.name.is_none() || !exports.is_empty();
-        output::report(self.json, &Json { exports }, |report| {
-            live::descriptions(&report.exports)
+        output::report(self.json, &json!({ "exports": exports }), |_| {
+            live::descriptions(&exports)
         })?;
         Ok(Outcome::of(is_found))
     }

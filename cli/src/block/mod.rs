@@ -12,7 +12,6 @@ mod serve;
 mod store;
 mod unpack;
 
-pub(crate) use common::make_absolute;
 pub(crate) use mount::helper::as_helper as as_mount_helper;
 pub(crate) use store::Command as StoreCommand;
 

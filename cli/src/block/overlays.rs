@@ -5,15 +5,15 @@ use super::common::{AccessArgs, MemoryArgs, OpenArgs, OutputArgs, SealArgs, Time
 use crate::output::Timed;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
+use serde_json::json;
 use sidecore_block::format::lock::Cipher;
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::tools::{self, CloneKind, clone_sized};
 use sidecore_block::overlay::{grain, open_to_read, uppermost};
-use sidecore_block::pack::{Committed, Guard, Limits, Options, commit, rebase};
+use sidecore_block::pack::{Committed, Guard, Options, commit, rebase};
 use sidecore_block::secret::Readers;
 use sidecore_export::live::{self, Resized, Snapshot};
 use sidecore_remote::access::name;
-use sidecore_sys::text::bytes;
 use sidecore_sys::width::ToU64;
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
@@ -63,8 +63,8 @@ impl CloneArgs {
                 CloneKind::New
             }
         };
-        output::report(self.json, &Json { kind }, |report| {
-            report.kind.text(&self.overlay, &self.new)
+        output::report(self.json, &json!({ "kind": kind }), |_| {
+            kind.text(&self.overlay, &self.new)
         })
     }
 }
@@ -85,8 +85,7 @@ struct BaseArgs {
 impl BaseArgs {
     /// The identity of an image, with its key if it is encrypted.
     fn identity_of(&self, image: &Path) -> Result<Identity> {
-        let access = self.access.access()?;
-        let opened = self.memory.open(|bytes| access.open_whole(image, bytes))?;
+        let opened = self.access.access()?.open_whole(image, self.memory.bytes)?;
         let identity = Identity::of(&opened.index, &opened.image);
         identity.context("cannot read the image")
     }
@@ -96,11 +95,6 @@ impl BaseArgs {
         let found = self.base.as_deref().map(|image| self.identity_of(image));
         found.transpose()
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    kind: CloneKind,
 }
 
 #[derive(clap::Args)]
@@ -175,15 +169,6 @@ impl SnapshotArgs {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Zeros lie behind the former end. A disk does not become smaller. Of an overlay that no server has \
-open, name the file; it needs --base where its image is encrypted.
-
-Clients of NBD see the new size when they connect again; a guest over vhost-user, users of `block \
-attach` and of the file of `block mount --file-only` at once. Then let the file system grow: \
-resize2fs, xfs_growfs.
-
-Exit status: 0 it has that size now, 2 not.")]
 pub(crate) struct ResizeArgs {
     /// The image, directory, device or address that is served with --overlay; or an overlay
     #[arg(value_name = "EXPORT|OVERLAY")]
@@ -214,10 +199,7 @@ impl ResizeArgs {
                 resized.map_err(anyhow::Error::msg)?
             }
         };
-        output::report(self.json, &resized, |resized| {
-            let (name, now) = (&self.name, bytes(resized.size_bytes));
-            format!("{name}: {now}, {} before", bytes(resized.former_bytes)).into()
-        })
+        output::report(self.json, &resized, |resized| resized.text(&self.name))
     }
 }
 
@@ -268,10 +250,8 @@ impl CommitArgs {
             .map_or_else(Cipher::fastest, |lock| lock.cipher());
         let lock = readers.map(|it| it.locker(cipher)).transpose()?;
         let overlay = open_to_read(device.clone(), top)?;
-        let limits = Limits {
-            memory_bytes: on_their_way + index.memory_bytes().to_u64(),
-            deadline: self.time.deadline(),
-        };
+        let held_bytes = on_their_way + index.memory_bytes().to_u64();
+        let limits = self.time.limits(held_bytes);
         let options = Options::zstd(self.level, self.open.engines.count(), limits);
         let target = self.output.target();
         let guard = Guard { seal, lock };

@@ -6,10 +6,11 @@ use crate::output::{self, Timed};
 use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::lock::{Cipher, Locker};
-use sidecore_block::format::{Format, OVERLAY_KIND};
+use sidecore_block::format::Format;
 use sidecore_block::inner::{Kind, Rules};
 use sidecore_block::pack::{
-    Chosen, Form, Guard, Options, Report, Source, Thin, Wanted, pack_guarded, scratch_directory,
+    Chosen, Form, Guard, Limits, Options, Report, Source, Thin, Wanted, pack_guarded,
+    scratch_directory,
 };
 use sidecore_block::secret::{Readers, SecretError};
 use sidecore_oci::convert::{Original, Packing, convert};
@@ -149,7 +150,7 @@ impl Args {
             (_, true) => Form::Contents,
             _ => Form::AsIs,
         };
-        let memory_bytes = self.whole.memory().bytes();
+        let memory_bytes = self.whole.memory.bytes;
         let source_bytes = form.memory_bytes(memory_bytes);
         let options = self.options(chosen, self.cdc, self.thin, memory_bytes - source_bytes);
         let source = self.open_source(form, source_bytes)?;
@@ -180,7 +181,10 @@ impl Args {
             tune,
             engines: self.engines.count(),
             thin,
-            limits: self.whole.limits_of(memory_bytes),
+            limits: Limits {
+                memory_bytes,
+                ..self.whole.limits()
+            },
         }
     }
 
@@ -201,7 +205,7 @@ impl Args {
              --untar, --decompress, --exclude, --first, --owner and --mtime"
         );
         let scratch = tempfile::Builder::new().prefix("sidecore-").tempdir()?;
-        let options = self.options(chosen, true, Thin::Never, self.whole.memory().bytes());
+        let options = self.options(chosen, true, Thin::Never, self.whole.memory.bytes);
         // Before anything is asked of a registry: a wrong key is found at once.
         let packing = Packing::new(options, self.seal.keys(), scratch.path())?;
         let original = Original::open(&self.source.to_string_lossy())?;
@@ -235,24 +239,9 @@ impl Args {
         let scratch = scratch_directory(&self.output);
         let tree = (self.inner, &rules);
         let mut source = Source::open_in(&self.source, form, tree, &scratch, memory_bytes)?;
-        if self.untar || self.decompress || self.raw {
-            return Ok(source);
-        }
-        if let Some(foreign) = source.foreign()? {
-            let path = match self.source.as_os_str() == "-" {
-                true => "standard input".into(),
-                false => self.source.display().to_string(),
-            };
-            let (kind, next) = (foreign.kind, foreign.next);
-            // Bytes of a disk in another format are still all of a disk; these are not.
-            anyhow::ensure!(
-                kind != OVERLAY_KIND,
-                "{path} is an {kind}, which is only a part of a disk; run {next}, or give --raw \
-                 for its bytes"
-            );
-            output::note!(
-                "{path} is a {kind}; its bytes are packed as they are. For what is in it: {next}"
-            );
+        let is_as_it_is = !(self.untar || self.decompress || self.raw);
+        if is_as_it_is && let Some(remark) = source.check_form()? {
+            output::note!("{remark}");
         }
         Ok(source)
     }

@@ -14,7 +14,7 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::opened::Opened;
 use sidecore_export::guest_memory;
-use sidecore_export::live::subtitle;
+use sidecore_export::live::{run_until_signal, subtitle};
 use sidecore_export::nbd::{Address, Options, Server, Tls, bitmap_name};
 use sidecore_export::vhost_user;
 use sidecore_remote::access::name;
@@ -23,6 +23,8 @@ use sidecore_status::Status;
 use sidecore_sys::activation::take_listeners;
 use sidecore_sys::ending::Watch;
 use sidecore_terminal::quantity;
+use std::convert::Infallible;
+use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -101,20 +103,19 @@ impl Args {
 
     fn serve_guests(&self, socket: &Path, opened: &Opened) -> Result<()> {
         let signals = Watch::begin().context("cannot watch for signals")?;
-        let source = Arc::clone(&opened.source);
-        let serial = subtitle(&name(&self.open.image), false);
-        let sector_bytes = self.sectors.bytes();
+        let name = name(&self.open.image);
+        let (source, sector_bytes) = (Arc::clone(&opened.source), self.sectors.sector_size);
+        let serial = subtitle(&name, false);
         let server = vhost_user::Server::bind(source, socket, self.queues, &serial, sector_bytes)?;
-        let stopper = server.stopper();
-        let bound = format!("vhost-user:{}", socket.display());
-        let notifier = server.notifier();
-        let grown = move || {
+        let (stopper, notifier) = (server.stopper(), server.notifier());
+        let grown = move || -> Result<(), Infallible> {
             notifier.size_changed();
             Ok(())
         };
-        let status = status(opened, &name(&self.open.image), "serve", &[bound], grown);
-        let stop = move || stopper.stop();
-        run_server(signals, stop, &self.metrics, &status, true, || {
+        let bound = format!("vhost-user:{}", socket.display());
+        let status = status(opened, &name, "serve", &[bound], grown);
+        let (stop, metrics) = (move || stopper.stop(), self.metrics.address());
+        run_until_signal(signals, stop, metrics.as_ref(), &status, ready, || {
             Ok(server.run()?)
         })
     }
@@ -134,7 +135,7 @@ impl Args {
             clients_max: self.clients,
             bitmap: self.bitmap.clone(),
             // Clients of NBD may ask for any bytes of a disk with usual sectors.
-            block_bytes: match self.sectors.bytes() {
+            block_bytes: match self.sectors.sector_size {
                 512 => 1,
                 large => large,
             },
@@ -153,22 +154,15 @@ impl Args {
         let bound: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
         let status = listed(opened, &self.open, "serve", &bound);
         let stopper = server.stopper();
-        let stop = move || stopper.stop();
-        run_server(signals, stop, &self.metrics, &status, !is_passed, || {
+        let (stop, metrics) = (move || stopper.stop(), self.metrics.address());
+        let ready = || if is_passed { Ok(()) } else { ready() };
+        run_until_signal(signals, stop, metrics.as_ref(), &status, ready, || {
             Ok(server.run()?)
         })
     }
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-A restored virtual machine gets each page of its memory when it first touches it. The protocol is \
-Firecracker's: name the socket as the memory backend of a snapshot, of type Uffd. Pages that the \
-guest gives back (a balloon) read as zeros afterwards; a page that cannot be read ends the guest's \
-access with SIGBUS.
-
-With --trace, a first start is recorded; with --prefetch-trace, later ones get those pages ahead. \
-Guests wait for ever for pages of a server that was stopped: stop them first.")]
 pub(crate) struct GuestArgs {
     #[command(flatten)]
     open: OpenArgs,
@@ -182,11 +176,7 @@ pub(crate) struct GuestArgs {
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "4KiB")]
     around: u64,
     /// Virtual machines at a time
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = guest_memory::Options::default().clients_max
-    )]
+    #[arg(long, value_name = "N", default_value_t = guest_memory::Options::default().clients_max)]
     clients: usize,
     #[command(flatten)]
     trace: TraceArgs,
@@ -221,8 +211,8 @@ impl GuestArgs {
         let bound = format!("memory:{}", self.socket.display());
         let status = listed(opened, &self.open, "memory", &[bound]);
         let stopper = server.stopper();
-        let stop = move || stopper.stop();
-        run_server(signals, stop, &self.metrics, &status, true, || {
+        let (stop, metrics) = (move || stopper.stop(), self.metrics.address());
+        run_until_signal(signals, stop, metrics.as_ref(), &status, ready, || {
             Ok(server.run()?)
         })
     }
@@ -230,27 +220,11 @@ impl GuestArgs {
 
 /// The status of a server whose clients learn of another size when they connect again.
 fn listed(opened: &Opened, open: &OpenArgs, way: &'static str, bound: &[String]) -> Arc<Status> {
-    status(opened, &name(&open.image), way, bound, || Ok(()))
+    let grown = || Ok::<_, Infallible>(());
+    status(opened, &name(&open.image), way, bound, grown)
 }
 
-/// Runs a server that is bound, known as live, until a signal stops it.
-fn run_server(
-    signals: Watch,
-    stop: impl Fn() + Send + 'static,
-    metrics: &MetricsArgs,
-    status: &Arc<Status>,
-    says_ready: bool,
-    run: impl FnOnce() -> Result<()>,
-) -> Result<()> {
-    let watching = signals.stop_with(stop);
-    let watching = watching.context("cannot start a thread to watch for signals")?;
-    let live = metrics.begin(status, true)?;
-    if says_ready {
-        output::line("ready")?;
-    }
-    let served = run();
-    // The list of servers must not name one that answers no more.
-    drop(live);
-    watching.end();
-    served
+/// Prints that clients can connect.
+fn ready() -> io::Result<()> {
+    output::line("ready")
 }

@@ -4,18 +4,20 @@
 
 use super::common::{Engines, OpenArgs, OutputArgs};
 use crate::output::Timed;
-use crate::{Outcome, output, run_each};
+use crate::{Outcome, output};
 use anyhow::Result;
 use clap::Subcommand;
 use serde::Serialize;
+use serde_json::json;
 use sidecore_block::pack::Exported;
 use sidecore_block::source::BlockSource;
 use sidecore_remote::store::{copy, create, open};
 use sidecore_store::{
-    Checked, Compacted, Copied, Domain, Gone, Keys, Listed, Made, Removed, Session, Totals, Version,
+    Checked, Compacted, Copied, Domain, Gone, Keys, Listed, Made, Removed, Session, Store, Totals,
+    Version,
 };
 use sidecore_terminal::progress::watched;
-use sidecore_terminal::quantity;
+use sidecore_terminal::{Text, quantity};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +33,7 @@ pub(crate) enum Command {
     #[command(alias = "add")]
     Put(Box<PutArgs>),
     /// List the versions in a store.
-    List(ListArgs),
+    List(KeyedArgs),
     /// Write a version to a file.
     Get(GetArgs),
     /// Check that all versions are whole.
@@ -40,7 +42,7 @@ pub(crate) enum Command {
     /// Copy versions to another store; only what is new to it is written.
     Copy(CopyArgs),
     /// Describe a store: versions, sizes, what sharing saves.
-    Stat(StatArgs),
+    Stat(StoreArgs),
     /// Remove versions; garbage collections free their space.
     Remove(RemoveArgs),
     /// Remove what no version needs, in two phases.
@@ -49,7 +51,74 @@ pub(crate) enum Command {
 
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
-        run_each!(self; Init Domain Put List Get Verify Copy Stat Remove Gc)
+        match self {
+            Self::List(args) => args.list(),
+            Self::Stat(args) => args.stat(),
+            Self::Init(args) => args.run(),
+            Self::Domain(args) => args.run(),
+            Self::Add(args) => args.run(),
+            Self::Get(args) => args.run(),
+            Self::Check(args) => args.run(),
+            Self::Copy(args) => args.run(),
+            Self::Remove(args) => args.run(),
+            Self::Gc(args) => args.run(),
+        }
+    }
+}
+
+/// A store, and the form of the report on it.
+#[derive(clap::Args)]
+pub(crate) struct StoreArgs {
+    /// Folder of the store, or s3://BUCKET/PREFIX
+    store: PathBuf,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// The keys of an encrypted store.
+#[derive(clap::Args)]
+struct KeyArgs {
+    /// File of the keys of an encrypted store, as `sidecore store domain` makes it
+    #[arg(long, value_name = "FILE")]
+    domain: Option<PathBuf>,
+}
+
+/// A store that may be encrypted.
+#[derive(clap::Args)]
+pub(crate) struct KeyedArgs {
+    #[command(flatten)]
+    at: StoreArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+impl StoreArgs {
+    fn open(&self) -> Result<Store> {
+        Ok(open(&self.store)?)
+    }
+
+    fn report<R: Serialize>(&self, report: &R, text: impl FnOnce(&R) -> Text) -> Result<Outcome> {
+        output::report(self.json, report, text)
+    }
+
+    fn stat(self) -> Result<Outcome> {
+        self.report(&self.open()?.totals()?, Totals::text)
+    }
+}
+
+impl KeyArgs {
+    fn domain(&self) -> Result<Arc<Domain>> {
+        Ok(Arc::new(Domain::of(self.domain.as_deref())?))
+    }
+}
+
+impl KeyedArgs {
+    fn list(self) -> Result<Outcome> {
+        let domain = self.keys.domain()?;
+        let versions = self.at.open()?.versions(&domain)?;
+        let report = json!({ "versions": versions });
+        self.at.report(&report, |_| Listed::table(&versions))
     }
 }
 
@@ -74,10 +143,6 @@ impl InitArgs {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Writers with the same file share chunks; holders of other files learn nothing of them. Without the \
-file the versions are lost: keep a copy. With a new key on its ring, later versions are encrypted \
-with it; earlier ones stay readable.")]
 pub(crate) struct DomainArgs {
     /// File of keys
     file: PathBuf,
@@ -100,12 +165,9 @@ impl DomainArgs {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The image is any that other commands read, also a version of a store. Its name takes letters, \
-digits and `._-+:@`. `store:STORE#NAME` names the version wherever a command reads an image.")]
-pub(crate) struct PutArgs {
-    /// Folder of the store, or s3://BUCKET/PREFIX
-    store: PathBuf,
+pub(crate) struct AddArgs {
+    #[command(flatten)]
+    at: StoreArgs,
     #[command(flatten)]
     open: OpenArgs,
     /// Name of the version
@@ -118,16 +180,13 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
 }
 
 impl PutArgs {
     fn run(self) -> Result<Outcome> {
         let began = Instant::now();
         let domain = Arc::new(Domain::of(self.open.domain())?);
-        let store = open(&self.store)?;
+        let store = self.at.open()?;
         let engines = self.open.engines.count();
         let device = self.open.device()?;
         if device.index().lock().is_some() && self.open.domain().is_none() {
@@ -141,39 +200,12 @@ impl PutArgs {
         })?;
         let published = session.publish(&self.name, &stored, self.replace)?;
         let timed = Timed::since(began, Some(engines), published);
-        output::report(self.json, &timed, |timed| timed.report.text(timed.seconds))
+        self.at
+            .report(&timed, |timed| timed.report.text(timed.seconds))
     }
 }
 
 #[derive(clap::Args)]
-pub(crate) struct ListArgs {
-    /// Folder of the store, or s3://BUCKET/PREFIX
-    store: PathBuf,
-    #[command(flatten)]
-    keys: KeyArgs,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
-}
-
-impl ListArgs {
-    fn run(self) -> Result<Outcome> {
-        let domain = self.keys.domain()?;
-        let versions = open(&self.store)?.versions(&domain)?;
-        output::report(self.json, &List { versions }, |list| {
-            Listed::table(&list.versions)
-        })
-    }
-}
-
-#[derive(Serialize)]
-struct List {
-    versions: Vec<Listed>,
-}
-
-#[derive(clap::Args)]
-#[command(after_help = "\
-The file appears under its name only when it is whole. Every chunk is checked.")]
 pub(crate) struct GetArgs {
     /// Folder of the store, or the URL of one
     store: PathBuf,
@@ -212,35 +244,27 @@ impl GetArgs {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct VerifyArgs {
-    /// Folder of the store, or s3://BUCKET/PREFIX
-    store: PathBuf,
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    keyed: KeyedArgs,
     /// Read all packs, and compare them with their names
     #[arg(long)]
     read_data: bool,
-    #[command(flatten)]
-    keys: KeyArgs,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
 }
 
 impl VerifyArgs {
     fn run(self) -> Result<Outcome> {
-        let domain = self.keys.domain()?;
-        let store = open(&self.store)?;
+        let KeyedArgs { at, keys } = self.keyed;
+        let (domain, store) = (keys.domain()?, at.open()?);
         let checked = watched(None, "checking", |on_bytes| {
             store.check(&domain, self.read_data, on_bytes)
         })?;
-        output::report(self.json, &checked, Checked::text)?;
+        at.report(&checked, Checked::text)?;
         Ok(Outcome::of(checked.faults.is_empty()))
     }
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Keys are not needed: packs and manifests are copied as they are. A store behind http:// or \
-https:// is read by the names given.")]
 pub(crate) struct CopyArgs {
     /// Folder of the store to read, or the URL of one
     from: PathBuf,
@@ -269,53 +293,29 @@ impl CopyArgs {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct StatArgs {
-    /// Folder of the store, or s3://BUCKET/PREFIX
-    store: PathBuf,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
-}
-
-impl StatArgs {
-    fn run(self) -> Result<Outcome> {
-        let totals = open(&self.store)?.totals()?;
-        output::report(self.json, &totals, Totals::text)
-    }
-}
-
-#[derive(clap::Args)]
 pub(crate) struct RemoveArgs {
-    /// Folder of the store, or s3://BUCKET/PREFIX
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreArgs,
     /// Versions to remove
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
 }
 
 impl RemoveArgs {
     fn run(self) -> Result<Outcome> {
-        let store = open(&self.store)?;
+        let store = self.at.open()?;
         self.names.iter().try_for_each(|name| store.remove(name))?;
         let removed = Removed {
             removed: self.names.len(),
         };
-        output::report(self.json, &removed, Removed::text)
+        self.at.report(&removed, Removed::text)
     }
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-What no version needs is listed first, and removed by a later collection once it was listed for \
-the time of --lease and no writer at work may rely on it. Writers, readers and collectors may run \
-at the same time, and each may be killed at any moment. The time is for readers of versions that \
-were removed or replaced.")]
 pub(crate) struct GcArgs {
-    /// Folder of the store, or s3://BUCKET/PREFIX
-    store: PathBuf,
+    #[command(flatten)]
+    keyed: KeyedArgs,
     /// Keep what is listed for this time at least (`90`, `12h`)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::duration, default_value = "1d")]
     lease: Duration,
@@ -323,17 +323,12 @@ pub(crate) struct GcArgs {
     #[arg(long, value_name = "PERCENT")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100))]
     compact: Option<u64>,
-    #[command(flatten)]
-    keys: KeyArgs,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
 }
 
 impl GcArgs {
     fn run(self) -> Result<Outcome> {
-        let store = open(&self.store)?;
-        let domain = self.keys.domain()?;
+        let KeyedArgs { at, keys } = self.keyed;
+        let (domain, store) = (keys.domain()?, at.open()?);
         let compacted = match self.compact {
             Some(percent) => watched(None, "compacting", |on_bytes| {
                 store.compact(&domain, percent, on_bytes)
@@ -345,20 +340,6 @@ impl GcArgs {
             collected,
             compacted,
         };
-        output::report(self.json, &gone, Gone::text)
-    }
-}
-
-/// The keys of an encrypted store.
-#[derive(clap::Args)]
-struct KeyArgs {
-    /// File of the keys of an encrypted store, as `sidecore store domain` makes it
-    #[arg(long, value_name = "FILE")]
-    domain: Option<PathBuf>,
-}
-
-impl KeyArgs {
-    fn domain(&self) -> Result<Arc<Domain>> {
-        Ok(Arc::new(Domain::of(self.domain.as_deref())?))
+        at.report(&gone, Gone::text)
     }
 }

@@ -5,8 +5,7 @@ use crate::output::Timed;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::pack::{
-    Exported, FlatFormat, Limits, Unpacked, VerifiedReport, Work, export, unpack_image,
-    verify_image,
+    Exported, FlatFormat, Limits, Unpacked, Work, export, unpack_image, verify_image,
 };
 use sidecore_remote::access::{Opened, name};
 use sidecore_terminal::progress::watched;
@@ -27,11 +26,10 @@ struct WalkArgs {
 impl WalkArgs {
     /// Opens the image; the time of the walk begins then.
     fn open(&self, image: &Path) -> Result<(Opened, Work)> {
-        let access = self.access.access()?;
-        let memory = self.whole.memory();
-        let opened = memory.open(|bytes| access.open_whole(image, bytes))?;
-        let work = Work::of(self.engines.count(), self.whole.limits(&opened));
-        Ok((opened, work))
+        let memory_bytes = self.whole.memory.bytes;
+        let opened = self.access.access()?.open_whole(image, memory_bytes)?;
+        let limits = opened.limits(self.whole.limits());
+        Ok((opened, Work::of(self.engines.count(), limits)))
     }
 }
 
@@ -77,31 +75,18 @@ impl VerifyArgs {
         let began = Instant::now();
         let (opened, work) = self.walk.open(&self.image)?;
         let (image, index) = (&opened.image, &opened.index);
-        let verified = watched(Some(index.raw_bytes()), "verifying", |on_bytes| {
+        let mut verified = watched(Some(index.raw_bytes()), "verifying", |on_bytes| {
             verify_image(image, index, work, on_bytes)
         })?;
-        let digest = opened.remote.as_ref().map(|remote| remote.check_sha256());
-        let digest = digest
-            .transpose()
-            .context("cannot compare the layer's digest")?
-            .flatten();
-        let outcome = Outcome::of(verified.is_sound() && digest != Some(false));
-        let seconds = began.elapsed().as_secs_f64();
-        if self.json {
-            output::json(&Timed::<VerifiedReport> {
-                report: verified.report(digest),
-                engines: Some(work.engines),
-                seconds,
-            })?;
-            return Ok(outcome);
-        }
-        let mut text = verified.text(&name(&self.image), seconds);
-        match digest {
-            None => {}
-            Some(true) => text.line("the layer has the digest that its manifest names"),
-            Some(false) => text.line("the layer does not have the digest of its manifest"),
-        }
-        output::show(&text)?;
+        let compared = opened.remote.as_ref().map(|remote| remote.check_sha256());
+        let compared = compared.transpose();
+        let compared = compared.context("cannot compare the layer's digest")?;
+        verified.digest_matches = compared.flatten();
+        let outcome = Outcome::of(verified.is_sound());
+        let timed = Timed::since(began, Some(work.engines), verified);
+        output::report(self.json, &timed, |timed| {
+            timed.report.text(&name(&self.image), timed.seconds)
+        })?;
         Ok(outcome)
     }
 }
@@ -121,7 +106,6 @@ pub(crate) struct ExportArgs {
 
 impl ExportArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let path = self.output.path().display();
         let to_stdout = self.output.path().as_os_str() == "-";
         anyhow::ensure!(
             !to_stdout || !(self.qcow2 || self.output.is_json()),
@@ -131,7 +115,7 @@ impl ExportArgs {
         let (device, source) = self.contents.source()?;
         let open = &self.contents.open;
         if device.index().lock().is_some() || open.domain().is_some() {
-            let path = path.to_string();
+            let path = self.output.path().display().to_string();
             let place = if to_stdout { "standard output" } else { &path };
             tracing::warn!("the image is encrypted; {place} is in the clear");
         }
@@ -140,10 +124,7 @@ impl ExportArgs {
             false => FlatFormat::Raw,
         };
         let target = self.output.target();
-        let limits = Limits {
-            deadline: self.time.deadline(),
-            ..Limits::default()
-        };
+        let limits = self.time.limits(Limits::MEMORY_BYTES_DEFAULT);
         let work = Work::of(open.engines.count(), limits);
         let exported = watched(Some(source.size_bytes()), "exporting", |on_bytes| {
             export(&*source, target, format, work, on_bytes)

@@ -1,5 +1,6 @@
 //! Values of options for which a list is known: help and completions offer them.
 
+use crate::quantity;
 use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command, ValueHint};
@@ -40,6 +41,18 @@ pub fn number(
         let number: Option<f64> = text.parse().ok();
         let number = number.filter(|number| fits(*number));
         number.ok_or_else(|| form.to_owned())
+    }
+}
+
+/// A parser of a size in bytes for which `fits` holds; a refusal says by `form` which sizes do.
+pub fn fitting_size<T: TryFrom<u64> + 'static>(
+    fits: fn(u64) -> bool,
+    form: &'static str,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text: &str| {
+        let bytes = Some(quantity::size(text)?).filter(|bytes| fits(*bytes));
+        let bytes = bytes.and_then(|bytes| T::try_from(bytes).ok());
+        bytes.ok_or_else(|| form.to_owned())
     }
 }
 

@@ -10,15 +10,21 @@
 //! wait for a server. If the waiting command is killed, writing the child's message fails and the
 //! child undoes everything.
 
-use crate::Ready;
+use crate::fuse::Keeping;
 use crate::state::StateDir;
+use crate::{ExportError, Ready};
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
+use sidecore_status::{Address, EndpointError, Live, Status};
+use sidecore_sys::text::causes;
+use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -63,7 +69,7 @@ fn io(what: &'static str) -> impl FnOnce(io::Error) -> BackgroundError {
 ///
 /// # Errors
 /// [`BackgroundError`]; nothing is left of the server then.
-pub fn start(subcommand: &str) -> Result<Ready, BackgroundError> {
+fn start(subcommand: &str) -> Result<Ready, BackgroundError> {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let at = arguments
         .iter()
@@ -133,23 +139,112 @@ fn hear(mut pipe: impl Read) -> io::Result<String> {
     }
 }
 
-/// A server's link to its parent: a waiting command, or a terminal.
-#[derive(Debug)]
-pub struct Starter {
-    in_background: bool,
-    reported: AtomicBool,
+/// The part of a server that a process has, as the words of its command line say.
+#[derive(Debug, Clone, Default)]
+pub struct Launch {
+    /// The server stays in the foreground; a service manager may wait for it.
+    pub foreground: bool,
+    /// This process is the server in the background, which a waiting command has started.
+    pub is_child: bool,
+    /// This server goes on with the mount of one that was killed.
+    pub adopts: bool,
+    /// Address of the server's metrics.
+    pub metrics: Option<Address>,
 }
 
-impl Starter {
-    /// Detaches a background server from the terminal. Call it first.
+impl Launch {
+    /// Starts the server in the background, where it belongs there, by the words of this command
+    /// line; `subcommand` is the word after which a flag may stand. Blocks until the server is
+    /// ready. `None` where this process is the server.
+    ///
+    /// # Errors
+    /// [`BackgroundError`]; nothing is left of the server then.
+    pub fn in_background(&self, subcommand: &str) -> Result<Option<Ready>, BackgroundError> {
+        match self.foreground || self.is_child {
+            true => Ok(None),
+            false => start(subcommand).map(Some),
+        }
+    }
+
+    /// The keeper that the server's mount can have.
     #[must_use]
-    pub fn new(in_background: bool) -> Self {
-        if in_background && let Err(error) = rustix::process::setsid() {
+    pub fn keeping(&self) -> Keeping {
+        match (self.adopts, self.is_child) {
+            (true, _) => Keeping::Adopt,
+            (false, true) => Keeping::Yes,
+            (false, false) => Keeping::No,
+        }
+    }
+
+    /// Serves by `work`, detached from the terminal where this is a background server. The reason
+    /// of its failure goes to a waiting command, and the process then ends with status 2.
+    ///
+    /// # Errors
+    /// Those of `work`, where nothing waits for them.
+    pub fn serve<T, E: AsRef<dyn Error + 'static>>(
+        &self,
+        work: impl FnOnce(&Starter<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if self.is_child
+            && let Err(error) = rustix::process::setsid()
+        {
             tracing::debug!("no new session: {error}");
         }
-        Self {
-            in_background,
+        let starter = Starter {
+            launch: self,
             reported: AtomicBool::new(false),
+            live: Mutex::new(None),
+        };
+        let result = work(&starter);
+        if let Err(error) = &result
+            && starter.fail(causes(error.as_ref()))
+        {
+            std::process::exit(2)
+        }
+        result
+    }
+}
+
+/// The call of a server that is ready. Where it fails, the server undoes all.
+pub type OnReady<'a> = Box<dyn FnOnce(&Ready) -> io::Result<()> + Send + 'a>;
+
+/// A server's link to those that wait for it: a command or a terminal, and readers of the list of
+/// servers.
+#[derive(Debug)]
+pub struct Starter<'l> {
+    launch: &'l Launch,
+    reported: AtomicBool,
+    /// Its place in the list of servers, until the end of [`Launch::serve`].
+    live: Mutex<Option<Result<Live, EndpointError>>>,
+}
+
+impl Starter<'_> {
+    /// Serves by `serve`, which makes its argument's call once all is usable: the server is then
+    /// listed with its `status`, and a waiting command hears of it; in the foreground `shown` does.
+    ///
+    /// # Errors
+    /// Those of `serve`; [`ExportError::Metrics`].
+    pub fn run(
+        &self,
+        status: impl FnOnce(&Ready) -> Arc<Status> + Send,
+        shown: impl FnOnce(&Ready) -> io::Result<()> + Send,
+        serve: impl FnOnce(OnReady<'_>) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        let served = serve(Box::new(|ready: &Ready| {
+            let launch = self.launch;
+            // Before the command ends: its user may list the server at once.
+            let live = Live::begin(&status(ready), launch.metrics.as_ref(), launch.foreground);
+            let refused = live.as_ref().err().map(ToString::to_string);
+            *self.live.lock() = Some(live);
+            match refused {
+                Some(reason) => Err(io::Error::other(reason)),
+                None => self.tell(ready, || shown(ready)),
+            }
+        }));
+        // Of two reasons for the end the first.
+        match self.live.lock().take_if(|live| live.is_err()) {
+            Some(Err(error)) => Err(error.into()),
+            _ => served,
         }
     }
 
@@ -157,13 +252,13 @@ impl Starter {
     ///
     /// # Errors
     /// The system's; the server is to end then.
-    pub fn tell(
+    fn tell(
         &self,
         ready: &Ready,
         in_foreground: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         self.reported.store(true, Ordering::Relaxed);
-        if !self.in_background {
+        if !self.launch.is_child {
             return in_foreground();
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
@@ -179,8 +274,8 @@ impl Starter {
 
     /// Sends the reason to a waiting command that got no report yet; false where nothing waits for
     /// it.
-    pub fn fail(&self, reason: String) -> bool {
-        let waits = self.in_background && !self.reported.load(Ordering::Relaxed);
+    fn fail(&self, reason: String) -> bool {
+        let waits = self.launch.is_child && !self.reported.load(Ordering::Relaxed);
         waits && send(&Message::Failed(reason)).is_ok()
     }
 }

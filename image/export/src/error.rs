@@ -197,6 +197,9 @@ pub enum ExportError {
         /// The next step for the user.
         next: String,
     },
+    /// The address for metrics cannot be used.
+    #[error(transparent)]
+    Metrics(#[from] sidecore_status::EndpointError),
     /// The server still runs although all was undone.
     #[error(
         "the server (process {0}) does not end; stop it with `kill -9 {0}` and run this command \

@@ -3,14 +3,18 @@
 //! Why here: mounts, devices and NBD servers differ in their ways and places only. Must stay true:
 //! what a server says is foreign: missing or odd fields count as 0 or as nothing. Any thread.
 
+use crate::ExportError;
 use crate::mount::absolute;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sidecore_status::metrics::{Metric, Unit};
-use sidecore_status::{Kind, Server, Status, Whose};
+use sidecore_status::{Address, Kind, Live, Server, Status, Whose};
+use sidecore_sys::ending::Watch;
 use sidecore_sys::text::{bytes, printable};
 use sidecore_terminal::{Column, Table, Text};
+use std::fmt::Display;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -103,33 +107,65 @@ pub fn status(
 
 /// The same status of a server whose overlay takes snapshots and grows: `take` puts a new layer at
 /// a path, or at one of its own choice, and returns that and the time for which writes waited;
-/// `resize` makes the device as large as asked, and returns its former size.
+/// `grow` makes the device as large as asked, and returns its former size; `grown` then has its
+/// clients take that size, as far as they can.
 #[must_use]
-pub fn with_actions(
+pub fn with_actions<E: Display, G: Display>(
     status: Arc<Status>,
-    take: impl Fn(Option<&Path>) -> Result<(PathBuf, Duration), String> + Send + 'static,
-    resize: impl Fn(u64) -> Result<u64, String> + Send + 'static,
+    take: impl Fn(Option<&Path>) -> Result<(PathBuf, Duration), E> + Send + 'static,
+    grow: impl Fn(u64) -> Result<u64, E> + Send + 'static,
+    grown: impl Fn() -> Result<(), G> + Send + 'static,
 ) -> Arc<Status> {
+    let larger = move |size_bytes| -> Result<Value, String> {
+        let former_bytes = grow(size_bytes).map_err(|error| error.to_string())?;
+        grown().map_err(|error| format!("it is larger, but its device is not: {error}"))?;
+        Ok(json!(Resized {
+            size_bytes,
+            former_bytes,
+        }))
+    };
     status.with_actions(move |request| {
         let size_bytes = request["size_bytes"].as_u64();
         let done = match (request["action"].as_str(), size_bytes) {
             (Some("snapshot"), _) => {
                 let taken = take(request["overlay"].as_str().map(Path::new));
+                let taken = taken.map_err(|error| error.to_string());
                 taken.map(|(overlay, pause)| {
                     let pause_ms = pause.as_secs_f64() * 1e3;
                     json!(Snapshot { overlay, pause_ms })
                 })
             }
-            (Some("resize"), Some(size_bytes)) => resize(size_bytes).map(|former_bytes| {
-                json!(Resized {
-                    size_bytes,
-                    former_bytes,
-                })
-            }),
+            (Some("resize"), Some(size_bytes)) => larger(size_bytes),
             _ => Err("this server takes snapshots and becomes larger, and nothing else".into()),
         };
         done.unwrap_or_else(|error: String| json!({"error": error}))
     })
+}
+
+/// Runs a server that is bound, in the foreground, until one of `signals` stops it by `stop`. It is
+/// listed with its status meanwhile, with metrics at an address where one is given; `ready` is
+/// called once it is.
+///
+/// # Errors
+/// Those of `run` and `ready`; [`ExportError::Metrics`], or no thread can be started.
+pub fn run_until_signal<E: From<ExportError> + From<io::Error>>(
+    signals: Watch,
+    stop: impl Fn() + Send + 'static,
+    metrics: Option<&Address>,
+    status: &Arc<Status>,
+    ready: impl FnOnce() -> io::Result<()>,
+    run: impl FnOnce() -> Result<(), E>,
+) -> Result<(), E> {
+    let watching = signals.stop_with(stop);
+    let what = "cannot start a thread to watch for signals";
+    let watching = watching.map_err(|source| ExportError::os(what, source))?;
+    let live = Live::begin(status, metrics, true).map_err(ExportError::from)?;
+    ready()?;
+    let served = run();
+    // The list of servers must not name one that answers no more.
+    drop(live);
+    watching.end();
+    served
 }
 
 /// A snapshot that was taken.
@@ -157,6 +193,15 @@ pub struct Resized {
     pub size_bytes: u64,
     /// Its former size.
     pub former_bytes: u64,
+}
+
+impl Resized {
+    /// The same for people, of the device called `name`.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Text {
+        let (now, before) = (bytes(self.size_bytes), bytes(self.former_bytes));
+        format!("{name}: {now}, {before} before").into()
+    }
 }
 
 /// Subtitle of a served image, for clients that list it: the last part of its name, and whether it

@@ -55,15 +55,15 @@ pub struct Store {
 }
 
 impl Store {
-    /// The layers in a folder, which is made where it is not there.
+    /// The layers in a folder, which is made where it is not there. It is found again where this
+    /// process leaves its directory.
     ///
     /// # Errors
     /// [`LayerError::Folder`].
     pub fn open(root: &Path) -> Result<Self, LayerError> {
         make_folder(root).map_err(of_folder(root))?;
-        Ok(Self {
-            root: root.to_owned(),
-        })
+        let root = std::path::absolute(root).map_err(of_folder(root))?;
+        Ok(Self { root })
     }
 
     /// The folder of the layer with a digest (64 digits).

@@ -8,12 +8,14 @@ use crate::HEAD_BYTES;
 use crate::store;
 use crate::trace::{TraceWriter, read_trace};
 use crate::{Location, Options, RemoteError, RemoteImage};
+use sidecore_bare::width::ToU64;
 use sidecore_block::device::{Device, DeviceConfig, DeviceError};
 use sidecore_block::format::output::nameless;
 use sidecore_block::format::sidecar::lacks_index;
 use sidecore_block::format::{FormatError, Frame, FrameReader, Index};
 use sidecore_block::image::Image;
 use sidecore_block::inner::metadata_end;
+use sidecore_block::pack::Limits;
 use sidecore_block::secret::Secrets;
 use sidecore_block::trust::Trust;
 use sidecore_offload::{OffloadError, Pool, PoolConfig};
@@ -61,6 +63,22 @@ pub struct Opened {
     pub index: Index,
     /// The same image, where it is remote.
     pub remote: Option<Arc<RemoteImage>>,
+}
+
+impl Opened {
+    /// The bounds of a walk over the image within those by which it was opened: compressed frames
+    /// of a remote one take half of the memory.
+    #[must_use]
+    pub fn limits(&self, whole: Limits) -> Limits {
+        let memory_bytes = match self.remote {
+            Some(_) => whole.memory_bytes - whole.memory_bytes / 2,
+            None => whole.memory_bytes,
+        };
+        Limits {
+            memory_bytes,
+            ..whole
+        }
+    }
 }
 
 /// Reasons why an image cannot be opened.
@@ -125,6 +143,17 @@ pub enum AccessError {
         /// The version's name.
         name: String,
     },
+    /// An image whose tables are too large.
+    #[error(
+        "the image's index takes {index_bytes} bytes of memory, --memory allows {memory_bytes}; \
+         allow more"
+    )]
+    Memory {
+        /// Bytes of its tables.
+        index_bytes: u64,
+        /// The bound.
+        memory_bytes: u64,
+    },
     /// An index for an image that has one.
     #[error("{name} has an index of its own; leave out --sidx {}", sidx.display())]
     TwoIndexes {
@@ -137,14 +166,13 @@ pub enum AccessError {
 
 impl Access {
     /// Opens an image whose frames will all be read in order; `-` is standard input, here and
-    /// below, once. A remote one may hold `memory_bytes`
-    /// of compressed frames. Blocks on the file or the network.
+    /// below, once. Its tables, and the frames on their way ([`Opened::limits`]), may take
+    /// `memory_bytes`. Blocks on the file or the network.
     ///
     /// # Errors
     /// [`AccessError`].
     pub fn open_whole(&self, path: &Path, memory_bytes: u64) -> Result<Opened, AccessError> {
-        let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
-        let opened = self.open_locked(path, false, memory_bytes, 0)?;
+        let opened = self.open_bounded(path, memory_bytes)?;
         self.unlock(path, opened)
     }
 
@@ -153,11 +181,25 @@ impl Access {
     /// # Errors
     /// [`AccessError`].
     pub fn open_to_look(&self, path: &Path, memory_bytes: u64) -> Result<Opened, AccessError> {
-        let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
-        let opened = self.open_locked(path, false, memory_bytes, 0)?;
+        let opened = self.open_bounded(path, memory_bytes)?;
         match self.secrets.is_empty() {
             true => Ok(opened),
             false => self.unlock(path, opened),
+        }
+    }
+
+    /// Opens an image without its key. Half of the memory is for the compressed frames of a remote
+    /// one.
+    fn open_bounded(&self, path: &Path, memory_bytes: u64) -> Result<Opened, AccessError> {
+        let in_flight_bytes = (memory_bytes / 2).min(WHOLE_MEMORY_BYTES);
+        let opened = self.open_locked(path, false, in_flight_bytes, 0)?;
+        let index_bytes = opened.index.memory_bytes().to_u64();
+        match index_bytes < memory_bytes {
+            true => Ok(opened),
+            false => Err(AccessError::Memory {
+                index_bytes,
+                memory_bytes,
+            }),
         }
     }
 

@@ -93,6 +93,19 @@ pub enum PackError {
         /// The commands that make an image of it.
         next: &'static str,
     },
+    /// The source is only a part of a disk.
+    #[error(
+        "{} is an {kind}, which is only a part of a disk; run {next}, or give --raw for its bytes",
+        path.display()
+    )]
+    Part {
+        /// Which.
+        path: PathBuf,
+        /// Its form.
+        kind: &'static str,
+        /// The commands that make an image of it.
+        next: &'static str,
+    },
     /// The memory bound is below the index and one frame.
     #[error(
         "this needs at least {needed_bytes} bytes of memory (index {index_bytes}, a frame on its \

@@ -54,7 +54,7 @@ use sink::Sink;
 use source::Holes;
 pub use source::{Form, Source, scratch_directory};
 pub use unpack::{Unpacked, unpack, unpack_image};
-pub use verify::{BadFrame, Verified, VerifiedReport, verify, verify_image};
+pub use verify::{BadFrame, Verified, verify, verify_image};
 
 /// Options of [`pack`].
 #[derive(Debug, Clone)]

@@ -6,8 +6,8 @@
 
 use super::PackError;
 use super::compressed;
-use crate::format::ReadAt;
 use crate::format::foreign::{self, Foreign};
+use crate::format::{OVERLAY_KIND, ReadAt};
 use crate::inner;
 use rustix::fs::OFlags;
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -272,12 +272,28 @@ impl Source {
         Ok(source)
     }
 
-    /// The source's form, if it holds a disk that another program has to unpack. Of a stream only
-    /// the beginning is known before it is packed: this waits for it, and keeps it for the packing.
+    /// Checks a source whose bytes are to be packed as they are: a line for people where it holds a
+    /// disk that another program has to unpack. Of a stream only the beginning is known before it
+    /// is packed: this waits for it, and keeps it for the packing.
     ///
     /// # Errors
-    /// [`PackError::Source`] for a stream that cannot be read.
-    pub fn foreign(&mut self) -> Result<Option<Foreign>, PackError> {
+    /// [`PackError::Part`]; [`PackError::Source`] for a stream that cannot be read.
+    pub fn check_form(&mut self) -> Result<Option<String>, PackError> {
+        let Some(Foreign { kind, next, .. }) = self.foreign()? else {
+            return Ok(None);
+        };
+        let path = self.path.clone();
+        // Bytes of a disk in another format are still all of a disk; these are not.
+        if kind == OVERLAY_KIND {
+            return Err(PackError::Part { path, kind, next });
+        }
+        let path = path.display();
+        Ok(Some(format!(
+            "{path} is a {kind}; its bytes are packed as they are. For what is in it: {next}"
+        )))
+    }
+
+    fn foreign(&mut self) -> Result<Option<Foreign>, PackError> {
         match &mut self.reader {
             Reader::Stream(stream) => {
                 let stream_taken = std::mem::replace(stream, Box::new(io::empty()));

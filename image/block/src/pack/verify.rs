@@ -24,8 +24,9 @@ pub struct BadFrame {
     pub reason: String,
 }
 
-/// Result of [`verify`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Result of [`verify`]. JSON has the numbers of damaged frames, and the faults.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(into = "Json")]
 pub struct Verified {
     /// The format's name.
     pub format: &'static str,
@@ -41,13 +42,17 @@ pub struct Verified {
     pub raw_bytes: u64,
     /// Kind of checksums that frames were checked with, for messages.
     pub checksums: &'static str,
+    /// True where the image has the digest that its manifest names; `None` unless the caller has
+    /// compared them.
+    pub digest_matches: Option<bool>,
 }
 
 impl Verified {
-    /// True where neither a frame nor a table is damaged.
+    /// True where no frame and no table is damaged, and no digest is another one.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.bad_frames_total == 0 && self.table_faults.is_empty()
+        let is_damaged = self.bad_frames_total > 0 || !self.table_faults.is_empty();
+        !is_damaged && self.digest_matches != Some(false)
     }
 
     /// The damage, and a line about the image `name`, which took `seconds`.
@@ -74,13 +79,18 @@ impl Verified {
             bytes(self.raw_bytes),
             self.checksums,
         ));
+        match self.digest_matches {
+            None => {}
+            Some(true) => text.line("the layer has the digest that its manifest names"),
+            Some(false) => text.line("the layer does not have the digest of its manifest"),
+        }
         text
     }
 }
 
-/// Result of [`verify`] as programs read it: numbers of damaged frames, and the faults.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct VerifiedReport {
+/// Result of [`verify`] as programs read it.
+#[derive(serde::Serialize)]
+struct Json {
     format: &'static str,
     frames: u64,
     bad_frames: Vec<u64>,
@@ -93,20 +103,18 @@ pub struct VerifiedReport {
     digest_matches: Option<bool>,
 }
 
-impl Verified {
-    /// The same for programs; `digest_matches` is of an image whose digest was compared.
-    #[must_use]
-    pub fn report(self, digest_matches: Option<bool>) -> VerifiedReport {
-        VerifiedReport {
-            format: self.format,
-            frames: self.frames,
-            bad_frames: self.bad_frames.iter().map(|bad| bad.frame).collect(),
-            bad_frames_total: self.bad_frames_total,
-            faults: self.bad_frames,
-            table_faults: self.table_faults,
-            raw_bytes: self.raw_bytes,
-            checksums: self.checksums,
-            digest_matches,
+impl From<Verified> for Json {
+    fn from(verified: Verified) -> Self {
+        Self {
+            format: verified.format,
+            frames: verified.frames,
+            bad_frames: verified.bad_frames.iter().map(|bad| bad.frame).collect(),
+            bad_frames_total: verified.bad_frames_total,
+            faults: verified.bad_frames,
+            table_faults: verified.table_faults,
+            raw_bytes: verified.raw_bytes,
+            checksums: verified.checksums,
+            digest_matches: verified.digest_matches,
         }
     }
 }
@@ -148,6 +156,7 @@ pub fn verify_image(
         table_faults: Vec::new(),
         raw_bytes: 0,
         checksums: index.checksums(),
+        digest_matches: None,
     };
     let mut audit = Audit::begin(image, index)?;
     let mut walk = Walk::new(image, index);

@@ -65,6 +65,19 @@ pub enum Target {
     Device,
 }
 
+impl Target {
+    /// The way of serving, as the list of servers names it.
+    #[must_use]
+    pub fn way(&self) -> &'static str {
+        match self {
+            Self::Mount { .. } => "mount",
+            Self::Tree { .. } => "rootless",
+            Self::File { .. } => "file",
+            Self::Device => "attach",
+        }
+    }
+}
+
 /// Serves `source` as `target` until that is undone. `image` is the image's path, for the records.
 /// `ready` is called once all is usable; if it fails (the caller has stopped waiting), all is
 /// undone.

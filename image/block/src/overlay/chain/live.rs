@@ -41,10 +41,9 @@ pub(in super::super) struct Origin {
 impl Overlay {
     /// The same overlay, which knows its file and puts layers above it by `put`.
     pub(in super::super) fn lying_at(self, path: &Path, put: Box<Put>) -> Self {
-        *self.origin.lock() = Some(Origin {
-            path: path.to_owned(),
-            put,
-        });
+        // A server leaves its directory, and is asked for a layer next to this one afterwards.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        *self.origin.lock() = Some(Origin { path, put });
         self
     }
 
