@@ -38,9 +38,9 @@ impl MetricsArgs {
 pub(crate) struct Running {
     /// Its socket [default: the own user's, else root's in /run/sidecore]
     #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
     #[command(flatten)]
-    server: Server,
+    pub(crate) server: Server,
 }
 
 impl Running {

@@ -3,8 +3,9 @@
 
 use crate::signals;
 use crate::{Outcome, output, run_each};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Subcommand;
+use serde_json::json;
 use sidecore_net::sock::client::{Client, ClientOptions};
 use sidecore_rdma::ping::{Pinged, TEXT_BYTES_MAX, TEXT_BYTES_MIN};
 use sidecore_rdma::server::{Exchange, ping_kernel, ping_stack, serve_kernel, serve_stack};
@@ -13,7 +14,9 @@ use sidecore_sys::ending::leave;
 use sidecore_sys::preload::Library;
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 #[derive(Subcommand)]
@@ -50,6 +53,7 @@ pub(crate) struct Ping {
     rounds: u64,
     /// Length of the text, in bytes: 16 to 65535.
     #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(TEXT_BYTES))]
     bytes: u32,
     /// Offer revision 1 of MPA, without depths of reads.
     #[arg(long)]
@@ -110,9 +114,6 @@ impl Common {
 
 impl Ping {
     fn run(self) -> Result<Outcome> {
-        if !(TEXT_BYTES_MIN..=TEXT_BYTES_MAX).contains(&self.bytes) {
-            bail!("--bytes is 16 to 65535, not {}", self.bytes);
-        }
         let mut exchange = self.common.exchange();
         exchange.options.setup = match (self.plain, self.peer_to_peer) {
             (true, _) => Setup::Basic,
@@ -128,28 +129,17 @@ impl Ping {
         let (pinged, elapsed) = pinged.with_context(|| format!("cannot ping {peer}"))?;
         let elapsed_s = elapsed.as_secs_f64();
         let round_us = 1e6 * elapsed_s / pinged.rounds.max(1) as f64;
-        let report = Report {
-            peer,
-            rounds: pinged.rounds,
-            bytes_each_way: pinged.bytes,
-            elapsed_s,
-            round_us,
-        };
+        let report = json!({
+            "peer": peer,
+            "rounds": pinged.rounds,
+            "bytes_each_way": pinged.bytes,
+            "elapsed_s": elapsed_s,
+            "round_us": round_us,
+        });
         output::report(self.json, &report, |_| {
             format!("{}, {round_us:.1} us a round", pinged.line(peer)).into()
         })
     }
-}
-
-/// The report of `ping --json`.
-#[derive(serde::Serialize)]
-struct Report {
-    peer: SocketAddr,
-    rounds: u64,
-    bytes_each_way: u64,
-    elapsed_s: f64,
-    /// The mean.
-    round_us: f64,
 }
 
 impl Serve {
@@ -158,16 +148,14 @@ impl Serve {
         // Nothing needs writing back: connections end with the process.
         signals.stop_with(|| leave(0));
         let exchange = self.common.exchange();
-        let served = std::sync::atomic::AtomicU64::new(0);
+        let served = AtomicU64::new(0);
         let told = |peer: SocketAddr, outcome: Result<Pinged, RdmaError>| {
-            let counts = !matches!(outcome, Err(RdmaError::NotIntroduced));
+            let more = u64::from(!matches!(outcome, Err(RdmaError::NotIntroduced)));
+            let line = |error| format!("{peer}: {error}");
+            let line = outcome.map_or_else(line, |pinged| pinged.line(peer));
             // Standard output may be closed: the server serves all the same.
-            match outcome {
-                Ok(pinged) => output::line(&pinged.line(peer)).ok(),
-                Err(error) => output::line(&format!("{peer}: {error}")).ok(),
-            };
-            let more = u64::from(counts);
-            let served = served.fetch_add(more, std::sync::atomic::Ordering::Relaxed) + more;
+            output::line(&line).ok();
+            let served = served.fetch_add(more, Ordering::Relaxed) + more;
             self.clients.is_none_or(|clients| served < clients)
         };
         let address = self.address;
@@ -212,6 +200,8 @@ impl Run {
     }
 }
 
+/// Lengths of a text.
+const TEXT_BYTES: RangeInclusive<i64> = TEXT_BYTES_MIN as i64..=TEXT_BYTES_MAX as i64;
 /// Names that programs load the library by.
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 const LIBRARY: Library = Library {

@@ -14,18 +14,12 @@ use std::str::FromStr;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Socket for containerd
-    #[arg(
-        long,
-        value_name = "unix:PATH",
-        default_value = "unix:/run/sidecore/snapshotter.sock"
-    )]
+    #[arg(long, value_name = "unix:PATH")]
+    #[arg(default_value = "unix:/run/sidecore/snapshotter.sock")]
     address: Address,
     /// Folder of snapshots and layers
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "/var/lib/sidecore/snapshotter"
-    )]
+    #[arg(long, value_name = "DIR")]
+    #[arg(default_value = "/var/lib/sidecore/snapshotter")]
     root: PathBuf,
     /// Use indexes that were pushed next to images (`sidecore block index --push`). Each is proved
     /// once its whole layer is here; until then a file is what the index's maker says

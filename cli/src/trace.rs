@@ -7,9 +7,9 @@
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use clap::Subcommand;
+use sidecore_sys::input;
 use sidecore_trace::summary::Summary;
 use sidecore_trace::{Recording, TraceError, Written};
-use std::fs::File;
 use std::path::PathBuf;
 
 /// Argument of every command that can be recorded.
@@ -60,14 +60,12 @@ pub(crate) struct SummaryArgs {
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
         let Self::Summary(args) = self;
-        let summary = match args.file.as_os_str() == "-" {
-            true => Summary::read(std::io::stdin().lock()).context("cannot sum up standard input"),
-            false => {
-                let failed = || format!("cannot sum up {}", args.file.display());
-                let file = File::open(&args.file).with_context(failed)?;
-                Summary::read(file).with_context(failed)
-            }
-        }?;
+        let failed = || match args.file.as_os_str() == "-" {
+            true => "cannot sum up standard input".to_owned(),
+            false => format!("cannot sum up {}", args.file.display()),
+        };
+        let file = input::open(&args.file).with_context(failed)?;
+        let summary = Summary::read(file).with_context(failed)?;
         match args.json {
             true => output::json(&summary)?,
             false => output::text(summary.text().trim_end())?,

@@ -4,10 +4,10 @@ use super::common::SectorArgs;
 use super::mount::ServingArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
+use serde_json::json;
 use sidecore_export::attach::detach;
 use sidecore_export::mount::{Target, Undone, flush_input, umount};
 use sidecore_export::{Ready, attach};
-use sidecore_terminal::Text;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,13 +21,6 @@ pub(crate) struct Args {
     /// Write one JSON object, with `device` and `way`, instead of the path alone.
     #[arg(long)]
     json: bool,
-}
-
-/// The command's result.
-#[derive(serde::Serialize)]
-struct Attached {
-    device: String,
-    way: String,
 }
 
 impl Args {
@@ -47,13 +40,11 @@ impl Args {
     }
 }
 
-fn show(name: &str, json: bool, ready: &Ready) -> Result<()> {
+fn show(name: &str, is_json: bool, ready: &Ready) -> Result<()> {
     let device = ready.place.display().to_string();
     output::note!("attached {name} as {device} ({})", ready.way);
-    let way = ready.way.clone();
-    output::report(json, &Attached { device, way }, |attached| {
-        Text::from(attached.device.clone())
-    })?;
+    let attached = json!({ "device": device, "way": ready.way });
+    output::report(is_json, &attached, |_| device.into())?;
     Ok(())
 }
 

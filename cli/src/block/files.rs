@@ -8,11 +8,9 @@ use crate::output::Timed;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::device::Device;
-use sidecore_files::listing::{
-    Choice, Listing, Used, concatenate, find, find_used, write_path, write_wanted,
-};
-use sidecore_files::walk::{Visit, Wanted};
-use sidecore_files::{FilesError, Options, Tree, archive, extract_watched};
+use sidecore_files::listing::{Choice, Listing, Used, concatenate, find, write_path, write_wanted};
+use sidecore_files::walk::Wanted;
+use sidecore_files::{Options, Tree, archive, extract_watched};
 use sidecore_remote::access::name;
 use sidecore_remote::read_trace;
 use sidecore_sys::folder::Folder;
@@ -89,18 +87,6 @@ pub(crate) struct FindArgs {
     json: bool,
 }
 
-/// Walks over the chosen files of a tree; over those of a trace, where there is one.
-fn each(
-    (tree, choice, used): (&dyn Tree, &Choice, Option<&Used<'_>>),
-    wanted: &mut Wanted,
-    found: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>,
-) -> Result<(), FilesError> {
-    match used {
-        Some(used) => find_used(tree, wanted, choice, used, found),
-        None => find(tree, wanted, choice, found),
-    }
-}
-
 /// Reports what is not in the image.
 pub(super) fn missing<'p>(paths: impl IntoIterator<Item = &'p str>) -> Outcome {
     let mut outcome = Outcome::Done;
@@ -119,13 +105,12 @@ pub(super) fn stdout() -> BufWriter<StdoutLock<'static>> {
 impl LsArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let listing = Listing::of(&*self.contents.tree()?, &self.paths)?;
-        if self.json {
-            output::json(&listing)?;
-        } else {
-            let mut stdout = stdout();
-            listing.write_to(&mut stdout, self.long)?;
-            stdout.flush()?;
+        let mut stdout = stdout();
+        match self.json {
+            true => output::json(&listing)?,
+            false => listing.write_to(&mut stdout, self.long)?,
         }
+        stdout.flush()?;
         Ok(missing(listing.absent.iter().map(|path| &**path)))
     }
 }
@@ -145,25 +130,26 @@ impl FindArgs {
         let (device, tree) = self.contents.tree_with_device()?;
         let choice = Choice::of(self.name.as_ref(), self.kind.as_deref())?;
         let trace = self.in_trace.as_ref().map(|path| {
-            let read = read_trace(path, device.index());
-            let frames = read.with_context(|| format!("cannot read {}", path.display()))?;
-            Ok::<_, anyhow::Error>(Used::new(device.index(), frames))
+            let frames = read_trace(path, device.index());
+            frames.with_context(|| format!("cannot read {}", path.display()))
         });
         let used = trace.transpose()?;
+        let used = used.map(|frames| Used::new(device.index(), frames));
         let mut wanted = Wanted::of(&self.paths)?;
-        let chosen = (&*tree, &choice, used.as_ref());
+        let (tree, mut listing, mut stdout) = (&*tree, Listing::new(&*tree), stdout());
+        find(
+            tree,
+            &mut wanted,
+            &choice,
+            used.as_ref(),
+            &mut |found| match self.json {
+                true => listing.add(tree, found.path, found.node),
+                false => write_path(&mut stdout, found.path, self.print0),
+            },
+        )?;
+        stdout.flush()?;
         if self.json {
-            let mut listing = Listing::new(&*tree);
-            each(chosen, &mut wanted, &mut |found| {
-                listing.add(&*tree, found.path, found.node)
-            })?;
             output::json(&listing)?;
-        } else {
-            let mut stdout = stdout();
-            each(chosen, &mut wanted, &mut |found| {
-                write_path(&mut stdout, found.path, self.print0)
-            })?;
-            stdout.flush()?;
         }
         Ok(missing(wanted.missing()))
     }

@@ -3,12 +3,12 @@
 use crate::live::Running;
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result, bail};
-use sidecore_net::capture::{CaptureFile, CaptureOptions, CaptureRing, Filter, record};
+use sidecore_net::capture::{CaptureFile, CaptureOptions, Filter, record};
 use sidecore_net::sock::client::{sessions_of_all, status_of_all};
 use sidecore_net::sock::control::find_socket;
 use sidecore_net::summary::{STATES, SessionFilter, session_heading, session_lines};
-use sidecore_terminal::{Text, quantity};
-use std::fs::File;
+use sidecore_terminal::Text;
+use sidecore_terminal::values::fitting_size;
 use std::io::{BufWriter, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -107,7 +107,10 @@ pub(crate) struct CaptureArgs {
     frames: Option<u64>,
     /// Go on in a new file before one is larger, at least 64KiB; out.pcapng becomes out.1.pcapng,
     /// out.2.pcapng and so on.
-    #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
+    #[arg(long, value_name = "SIZE", value_parser = fitting_size::<u64>(
+        |bytes| bytes >= 64 << 10,
+        "files of less than 64KiB would hold a frame or two",
+    ))]
     file_bytes: Option<u64>,
     /// Keep the last files only.
     #[arg(long, value_name = "N", requires = "file_bytes",
@@ -129,9 +132,6 @@ impl CaptureArgs {
         if is_standard && self.file_bytes.is_some() {
             bail!("--file-bytes divides files; write to one");
         }
-        if self.file_bytes.is_some_and(|bytes| bytes < FILE_BYTES_MIN) {
-            bail!("--file-bytes: files of less than 64KiB would hold a frame or two");
-        }
         // Before a file is replaced.
         Filter::parse(&self.filter)?;
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
@@ -141,40 +141,25 @@ impl CaptureArgs {
             let output = std::io::stdout().lock();
             Box::new(BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, output))
         } else {
-            let file = match self.file_bytes {
-                Some(file_bytes_max) => CaptureFile::first(CaptureRing {
-                    path: self.write,
-                    file_bytes_max,
-                    files_max: self.files,
-                }),
-                None => File::create(&self.write).map(CaptureFile::new),
-            };
+            let file = CaptureFile::create(self.write, self.file_bytes, self.files);
             Box::new(file.with_context(|| format!("cannot write {name}"))?)
         };
         let options = CaptureOptions {
             filter: self.filter,
             frame_bytes_max: self.frame_bytes,
             frames_max: self.frames,
-            time_max: self
-                .seconds
-                .map(|seconds| Duration::from_secs(seconds.into())),
+            time_max: self.seconds.map(|it| Duration::from_secs(it.into())),
         };
         let begun = || output::note!("capturing; SIGINT ends it");
         let summary =
             record(&socket, &trust, &options, file, &stop, begun).with_context(|| name.clone())?;
-        if self.json {
-            output::json(&summary)?;
-        } else {
-            let said = summary.line(&name);
-            match is_standard {
-                true => output::note!("{said}"),
-                false => output::line(&said)?,
-            }
+        match (self.json, summary.line(&name)) {
+            (true, _) => output::json(&summary)?,
+            (false, line) if is_standard => output::note!("{line}"),
+            (false, line) => output::line(&line)?,
         }
         Ok(Outcome::Done)
     }
 }
 
 const OUTPUT_BUFFER_BYTES: usize = 1 << 20;
-/// The smallest file of several.
-const FILE_BYTES_MIN: u64 = 64 << 10;

@@ -1,6 +1,6 @@
 //! `sidecore net up`, and `echo`, `discard`, `source`, `http` and `iperf3`.
 
-use crate::live::MetricsArgs;
+use crate::live::{MetricsArgs, Running};
 use crate::trace::TraceArgs;
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result};
@@ -72,37 +72,40 @@ pub(super) fn read_setup(path: &Path) -> Result<Setup> {
 
 const SETUP_BYTES_MAX: u64 = 1 << 20;
 
+/// The stack that a command uses.
+#[derive(clap::Args)]
+pub(super) struct StackArgs {
+    #[command(flatten)]
+    pub(super) running: Running,
+    /// Run a stack for this command alone, by this configuration (as `net up` has it), instead of
+    /// using one that runs
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    pub(super) config: Option<PathBuf>,
+}
+
 #[derive(clap::Args)]
 pub(crate) struct ServerArgs {
     /// The address and port to serve at; `0.0.0.0` for any IPv4 address of the stack, `[::]` for
     /// any of either family. The latter, with the service's own port, unless given.
     address: Option<SocketAddr>,
-    /// The stack's socket.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// Run a stack in this process, by this configuration (as `net up` has it), instead of using
-    /// one that runs.
-    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
-    config: Option<PathBuf>,
     #[command(flatten)]
-    server: crate::live::Server,
+    stack: StackArgs,
 }
 
 impl ServerArgs {
     pub(crate) fn run(self, service: Service) -> Result<Outcome> {
         let any = || SocketAddr::from((Ipv6Addr::UNSPECIFIED, service.port()));
         let address = self.address.unwrap_or_else(any);
-        let trust = self.server.trust();
         let signals = signals::begin_server()?;
         let stop = signals.flag();
+        let (socket, trust) = self.stack.running.find(find_socket);
         let options = ClientOptions {
             trust,
             ..ClientOptions::default()
         };
-        let clients = match &self.config {
+        let clients = match &self.stack.config {
             Some(path) => vec![hosted::host(&read_setup(path)?, &options)?],
             None => {
-                let socket = self.socket.unwrap_or_else(|| find_socket(&options.trust));
                 let mut sockets = siblings(&socket, &options.trust)?;
                 if !service.is_shared() {
                     sockets.truncate(1);

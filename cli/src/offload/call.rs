@@ -39,12 +39,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HASH")]
     hash: Option<KernelHash>,
     /// Number of calls
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     #[command(flatten)]
     daemon: Running,
@@ -69,20 +65,21 @@ impl Args {
         options.arena_bytes = options.arena_bytes.max(trial.arena_bytes());
         let client = Client::attach_with(&socket, options)?;
         let kernel = client.kernel(&self.kernel)?;
+        let name = &self.kernel;
         let tried = match trial.run(&client, kernel) {
             Ok(tried) => tried,
             Err(error) => {
-                output::note!("sidecore: {}: {error}", self.kernel);
+                output::note!("sidecore: {name}: {error}");
                 return Ok(Outcome::Problem);
             }
         };
         let us = median(&tried.taken_us);
         let words = tried.words.map(|word| word.to_string()).join(" ");
         let counters = client.counters();
-        output::line(&format!("{}: {words}", self.kernel))?;
+        let (on_engines, on_host) = (counters.on_engines, counters.on_host);
+        output::line(&format!("{name}: {words}"))?;
         output::line(&format!(
-            "{} calls on the daemon's engines, {} on this core; median {us:.2} us",
-            counters.on_engines, counters.on_host
+            "{on_engines} calls on the daemon's engines, {on_host} on this core; median {us:.2} us"
         ))?;
         Ok(Outcome::Done)
     }

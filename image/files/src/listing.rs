@@ -182,20 +182,26 @@ impl Choice {
     }
 }
 
-/// Walks over the files that are wanted and chosen.
+/// Walks over the files that are wanted and chosen; of those, with frames that were used, over the
+/// regular files of which at least half of the stored bytes were used, in the order of their first
+/// use.
 ///
 /// # Errors
-/// [`FilesError`], also that of `found`.
+/// [`FilesError`], also that of `found`; with frames [`FilesError::NoPlaces`].
 pub fn find(
     tree: &dyn Tree,
     wanted: &mut Wanted,
     choice: &Choice,
+    used: Option<&Used<'_>>,
     found: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>,
 ) -> Result<(), FilesError> {
-    walk(tree, wanted, &mut |visit| match choice.has(visit) {
-        true => found(visit),
-        false => Ok(()),
-    })
+    match used {
+        Some(used) => find_used(tree, wanted, choice, used, found),
+        None => walk(tree, wanted, &mut |visit| match choice.has(visit) {
+            true => found(visit),
+            false => Ok(()),
+        }),
+    }
 }
 
 /// Frames of an image in the order of their first use, as a trace has them.
@@ -236,12 +242,8 @@ impl<'i> Used<'i> {
     }
 }
 
-/// The same for regular files of which at least half of the stored bytes were used, in the order of
-/// their first use.
-///
-/// # Errors
-/// [`FilesError`], also that of `found`; [`FilesError::NoPlaces`].
-pub fn find_used(
+/// As [`find`], of files that were used.
+fn find_used(
     tree: &dyn Tree,
     wanted: &mut Wanted,
     choice: &Choice,
@@ -250,7 +252,7 @@ pub fn find_used(
 ) -> Result<(), FilesError> {
     let mut all: Vec<(usize, Vec<u8>, Node)> = Vec::new();
     let mut left = PATHS_BYTES_MAX;
-    find(tree, wanted, choice, &mut |visit| {
+    find(tree, wanted, choice, None, &mut |visit| {
         if visit.node.kind != Kind::File {
             return Ok(());
         }

@@ -345,19 +345,18 @@ impl<W: Write> PcapNg<W> {
 
 /// Files of a capture that goes on in a new one where a frame does not fit.
 #[derive(Debug, Clone)]
-pub struct CaptureRing {
+struct CaptureRing {
     /// Their path: the number of each, from 1 on, stands before the extension (`out.1.pcapng`).
-    pub path: PathBuf,
+    path: PathBuf,
     /// Bytes of a file, at most, unless its only frame is larger.
-    pub file_bytes_max: u64,
+    file_bytes_max: u64,
     /// The number of files that stay; the oldest is removed for a further one. None: all stay.
-    pub files_max: Option<u64>,
+    files_max: Option<u64>,
 }
 
 impl CaptureRing {
     /// The path of a file.
-    #[must_use]
-    pub fn file(&self, number: u64) -> PathBuf {
+    fn file(&self, number: u64) -> PathBuf {
         let mut name = self.path.file_stem().unwrap_or_default().to_os_string();
         name.push(format!(".{number}"));
         if let Some(extension) = self.path.extension() {
@@ -394,9 +393,27 @@ pub struct CaptureFile {
 }
 
 impl CaptureFile {
-    /// An empty file.
-    #[must_use]
-    pub fn new(file: File) -> Self {
+    /// The empty file at `path`, or, where one may have `file_bytes_max` at most, the first of
+    /// several, of which the last `files_max` stay: `out.pcapng` becomes `out.1.pcapng`.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn create(
+        path: PathBuf,
+        file_bytes_max: Option<u64>,
+        files_max: Option<u64>,
+    ) -> io::Result<Self> {
+        match file_bytes_max {
+            Some(file_bytes_max) => Self::first(CaptureRing {
+                path,
+                file_bytes_max,
+                files_max,
+            }),
+            None => File::create(path).map(Self::new),
+        }
+    }
+
+    fn new(file: File) -> Self {
         Self {
             file,
             blocks: Vec::new(),
@@ -407,10 +424,7 @@ impl CaptureFile {
     }
 
     /// The first of several files.
-    ///
-    /// # Errors
-    /// It cannot be created.
-    pub fn first(files: CaptureRing) -> io::Result<Self> {
+    fn first(files: CaptureRing) -> io::Result<Self> {
         let number = 1;
         let file = Self::new(File::create(files.file(number))?);
         Ok(Self {

@@ -7,7 +7,7 @@
 use super::Args;
 use crate::output;
 use anyhow::{Context, Result};
-use clap::{Args as _, Parser};
+use clap::{ArgAction, Args as _, Parser};
 use sidecore_export::mount::fstab::{self, OptionError};
 use sidecore_export::mount::is_mounted;
 use sidecore_remote::access::name;
@@ -34,18 +34,13 @@ struct Words {
     /// Do all but mount
     #[arg(short)]
     fake: bool,
-    #[arg(short, hide = true)]
-    no_table: bool,
-    #[arg(short, hide = true)]
-    verbose: bool,
-    #[arg(short, hide = true)]
-    read_only: bool,
-    #[arg(short, hide = true)]
-    writable: bool,
+    /// Flags of mount(8)'s that change nothing: no table, verbose, read-only, writable
+    #[arg(short = 'n', short_aliases = ['v', 'r', 'w'], action = ArgAction::Count, hide = true)]
+    ignored: u8,
     #[arg(short, hide = true)]
     type_name: Option<String>,
     /// Print this
-    #[arg(long, action = clap::ArgAction::Help)]
+    #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
 }
 

@@ -13,10 +13,12 @@
 //! whether to go on; DEFLATE compresses at most 128 KiB in one go.
 
 mod deflate;
+mod frame;
 mod lz4;
 mod zstd;
 
 pub(crate) use deflate::{DeflateCompress, DeflateDecompress};
+pub use frame::{FrameDecoders, InflateFrame};
 pub(crate) use lz4::{Lz4Compress, Lz4Decompress};
 pub(crate) use zstd::{ZstdCompress, ZstdDecompress};
 
