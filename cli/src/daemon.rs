@@ -16,7 +16,6 @@ use sidecore_daemon::served::Registry;
 use sidecore_daemon::{Allow, Daemon, DaemonOptions, client, find_socket};
 use sidecore_engine::CoreOptions;
 use sidecore_loader::{HostProgram, Limits, Loading, register_all};
-use sidecore_sys::descriptors;
 use sidecore_sys::ending::leave;
 use sidecore_terminal::screen::View;
 use sidecore_terminal::{Text, quantity, screen};
@@ -119,17 +118,11 @@ impl Args {
         for remark in options.fit() {
             output::note!("sidecore: {remark}");
         }
-        let wanted = options.clients_max;
         let daemon = Daemon::start(options)?;
         let stopper = daemon.stopper();
         signals.stop_with(move || stopper.stop());
-        let clients = daemon.clients_max();
-        if clients < wanted {
-            output::note!(
-                "sidecore: room for {clients} clients, not {wanted}: the limit of {} open files \
-                 allows no more; raise it (`ulimit -n`, LimitNOFILE=)",
-                descriptors::limit()
-            );
+        if let Some(remark) = daemon.remark() {
+            output::note!("sidecore: {remark}");
         }
         let live = self.metrics.begin(&status(daemon.socket()), true)?;
         output::ready(&daemon.socket().display().to_string())?;

@@ -9,8 +9,9 @@ use sidecore_block::format::tree::Signer;
 use sidecore_block::opened::Opened as Served;
 use sidecore_block::overlay::{open_to_read, open_to_write};
 use sidecore_block::pack::{Deadline, Existing, Limits, Target};
+use sidecore_block::secret::Secrets;
 use sidecore_block::source::BlockSource;
-use sidecore_block::trust::signer;
+use sidecore_block::trust::{Trust, signer};
 use sidecore_export::live;
 use sidecore_offload::ENGINES_MAX;
 use sidecore_remote::access::{Access, DeviceOptions, name};
@@ -229,45 +230,12 @@ impl SealArgs {
     }
 }
 
-/// Output of a command that writes one file.
+/// Output of a command that writes one file: its treatment where it exists, and the report on it.
 #[derive(clap::Args)]
 pub(super) struct OutputArgs {
     /// File to write; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    #[command(flatten)]
-    written: WrittenArgs,
-}
-
-impl OutputArgs {
-    /// The file.
-    pub(super) fn path(&self) -> &Path {
-        &self.output
-    }
-
-    /// The same, as the library takes it.
-    pub(super) fn target(&self) -> Target<'_> {
-        self.written.target(&self.output)
-    }
-
-    /// True where the report is JSON.
-    pub(super) fn is_json(&self) -> bool {
-        self.written.json
-    }
-
-    /// As [`WrittenArgs::report`].
-    pub(super) fn report<R: Serialize>(
-        &self,
-        timed: &Timed<R>,
-        text: impl FnOnce(&R, &Path, f64) -> Text,
-    ) -> Result<Outcome> {
-        self.written.report(&self.output, timed, text)
-    }
-}
-
-/// Treatment of an output that exists, and the report on what was written.
-#[derive(clap::Args)]
-pub(super) struct WrittenArgs {
     /// Refuse when the file exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -279,32 +247,41 @@ pub(super) struct WrittenArgs {
     pub(super) json: bool,
 }
 
-impl WrittenArgs {
-    /// Output that `-o` names: a file, a device or standard output.
-    pub(super) fn target<'p>(&self, path: &'p Path) -> Target<'p> {
-        if path.as_os_str() == "-" {
-            return Target::Stdout;
-        }
+impl OutputArgs {
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.output
+    }
+
+    /// True where it is standard output.
+    pub(super) fn is_stdout(&self) -> bool {
+        self.output.as_os_str() == "-"
+    }
+
+    /// The same, as the library takes it.
+    pub(super) fn target(&self) -> Target<'_> {
         let existing = match (self.no_clobber, self.force) {
             (true, _) => Existing::Keep,
             (_, true) => Existing::Force,
             _ => Existing::Replace,
         };
-        Target::Path(path, existing)
+        match self.is_stdout() {
+            true => Target::Stdout,
+            false => Target::Path(&self.output, existing),
+        }
     }
 
-    /// Prints the report of a command that has written `output`: nothing for people where that is
-    /// standard output.
+    /// Prints the report of a command that has written it: nothing for people where it is standard
+    /// output.
     pub(super) fn report<R: Serialize>(
         &self,
-        output: &Path,
         timed: &Timed<R>,
         text: impl FnOnce(&R, &Path, f64) -> Text,
     ) -> Result<Outcome> {
-        if self.json {
-            output::json(timed)?;
-        } else if output.as_os_str() != "-" {
-            output::show(&text(&timed.report, output, timed.seconds))?;
+        match self.json {
+            true => output::json(timed)?,
+            false if self.is_stdout() => {}
+            false => output::show(&text(&timed.report, &self.output, timed.seconds))?,
         }
         Ok(Outcome::Done)
     }
@@ -356,25 +333,13 @@ pub(crate) struct AccessArgs {
 impl AccessArgs {
     /// The same, its files of keys read.
     pub(crate) fn access(&self) -> Result<Access> {
-        let mut access = Access {
+        Ok(Access {
             cache: self.cache.clone().map(|folder| (folder, self.cache_size)),
+            trust: Trust::of(self.root_hash.as_deref(), &self.verify_key)?,
             sidx: self.sidx.clone(),
+            secrets: Secrets::of(&self.identity, self.passphrase_file.as_deref())?,
             domain: self.domain.clone(),
-            ..Access::default()
-        };
-        if let Some(digits) = &self.root_hash {
-            access.trust.add_root(digits)?;
-        }
-        for key in &self.verify_key {
-            access.trust.add_key(key)?;
-        }
-        for path in &self.identity {
-            access.secrets.add_identities(path)?;
-        }
-        if let Some(path) = &self.passphrase_file {
-            access.secrets.add_passphrase(path)?;
-        }
-        Ok(access)
+        })
     }
 }
 

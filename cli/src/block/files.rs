@@ -23,13 +23,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl ContentsArgs {
-    /// Opens the file system inside.
-    fn tree(&self) -> Result<Box<dyn Tree>> {
-        Ok(self.tree_with_device()?.1)
-    }
-
-    /// The same, with the image's device.
-    fn tree_with_device(&self) -> Result<(Arc<Device>, Box<dyn Tree>)> {
+    /// Opens the file system inside; also the image's device.
+    fn tree(&self) -> Result<(Arc<Device>, Box<dyn Tree>)> {
         let (device, source) = self.source()?;
         let name = name(&self.open.image);
         let tree = sidecore_files::open(source);
@@ -104,7 +99,7 @@ pub(super) fn stdout() -> BufWriter<StdoutLock<'static>> {
 
 impl LsArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let listing = Listing::of(&*self.contents.tree()?, &self.paths)?;
+        let listing = Listing::of(&*self.contents.tree()?.1, &self.paths)?;
         let mut stdout = stdout();
         match self.json {
             true => output::json(&listing)?,
@@ -117,7 +112,7 @@ impl LsArgs {
 
 impl CatArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let tree = self.contents.tree()?;
+        let (_, tree) = self.contents.tree()?;
         let mut stdout = std::io::stdout().lock();
         let absent = concatenate(&*tree, &self.paths, &mut stdout)?;
         stdout.flush()?;
@@ -127,7 +122,7 @@ impl CatArgs {
 
 impl FindArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let (device, tree) = self.contents.tree_with_device()?;
+        let (device, tree) = self.contents.tree()?;
         let choice = Choice::of(self.name.as_ref(), self.kind.as_deref())?;
         let trace = self.in_trace.as_ref().map(|path| {
             let frames = read_trace(path, device.index());
@@ -188,7 +183,7 @@ pub(crate) struct ExtractArgs {
 
 impl ExtractArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let tree = self.contents.tree()?;
+        let (_, tree) = self.contents.tree()?;
         let mut wanted = Wanted::of(&self.paths)?;
         if let Some(directory) = &self.directory {
             let folder = std::fs::create_dir_all(directory)

@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use sidecore_block::format::ReadAt as _;
 use sidecore_block::pack::{Work, index_file};
-use sidecore_oci::Image;
 use sidecore_oci::convert::Original;
 use sidecore_oci::indexing::{Event, index_layers};
 use sidecore_oci::layer::Store;
@@ -45,21 +44,18 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        if let Some(name) = self.file.to_str().filter(|it| Local::is_plainly(it)) {
+        // With --output a URL is that of one blob.
+        let named = self.file.to_str();
+        let named = named.filter(|name| self.output.is_none() || Local::is_plainly(name));
+        if let Some(name) = named
+            && let Some(image) = Original::find(name)?
+        {
+            let is_local = matches!(image, Original::Local(_));
             anyhow::ensure!(
-                !self.push && self.output.is_none(),
+                !is_local || !self.push && self.output.is_none(),
                 "{name} is in files of this machine: leave out --push and --output"
             );
-            let local = Local::open(name)?;
-            return self.index_layers(name, &Original::Local(Box::new(local)));
-        }
-        if self.output.is_none()
-            && let Some(url) = self.file.to_str().filter(|it| it.starts_with("oci://"))
-        {
-            let image = Image::open(url)?;
-            if image.is_of_containers() {
-                return self.index_layers(url, &Original::Registry(Box::new(image)));
-            }
+            return self.index_layers(name, &image);
         }
         anyhow::ensure!(
             !self.push,

@@ -1,16 +1,15 @@
 //! `sidecore block pack`.
 
-use super::common::{Engines, SealArgs, WholeArgs, WrittenArgs, parse_owner};
+use super::common::{Engines, OutputArgs, SealArgs, WholeArgs, parse_owner};
 use crate::Outcome;
 use crate::output::{self, Timed};
 use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
-use sidecore_block::format::lock::{Cipher, Locker};
 use sidecore_block::format::Format;
+use sidecore_block::format::lock::{Cipher, Locker};
 use sidecore_block::inner::{Kind, Rules};
 use sidecore_block::pack::{
-    Chosen, Form, Guard, Limits, Options, Report, Source, Thin, Wanted, pack_guarded,
-    scratch_directory,
+    Form, Guard, Options, Report, Source, Thin, Wanted, pack_guarded, scratch_directory,
 };
 use sidecore_block::secret::{Readers, SecretError};
 use sidecore_oci::convert::{Original, Packing, convert};
@@ -27,9 +26,6 @@ pub(crate) struct Args {
     /// File, block device or directory to pack; `-` is standard input
     #[arg(value_name = "SRC")]
     source: PathBuf,
-    /// Image to write; `-` is standard output (not for cloop, whose table stands in front)
-    #[arg(short, long, value_name = "IMAGE")]
-    output: PathBuf,
     /// Image format: zstd, lz4, cloop (zlib), cloop-lzo or raw
     #[arg(long, default_value = "zstd", value_name = "FORMAT")]
     #[arg(value_parser = one_of::<Format>(Format::ALL.map(Format::name)))]
@@ -120,12 +116,12 @@ pub(crate) struct Args {
     #[arg(value_parser = one_of::<Cipher>(Cipher::ALL.map(Cipher::name)))]
     cipher: Option<Cipher>,
     #[command(flatten)]
-    written: WrittenArgs,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let is_conversion = self.output.to_string_lossy().starts_with("oci://");
+        let is_conversion = self.output.path().to_string_lossy().starts_with("oci://");
         let wanted = Wanted {
             format: self.format,
             frame_bytes: self.frame,
@@ -134,9 +130,9 @@ impl Args {
             small: self.small,
             is_tree: self.untar || self.source.is_dir() || is_conversion,
         };
-        let chosen = wanted.choose()?;
+        let mut options = wanted.choose(self.engines.count(), self.whole.limits())?;
         if is_conversion {
-            return self.convert(chosen);
+            return self.convert(options);
         }
         // Before the work: an unreadable key should not cost an hour.
         let lock = self.encrypt.then(|| self.locker());
@@ -150,42 +146,20 @@ impl Args {
             (_, true) => Form::Contents,
             _ => Form::AsIs,
         };
-        let memory_bytes = self.whole.memory.bytes;
-        let source_bytes = form.memory_bytes(memory_bytes);
-        let options = self.options(chosen, self.cdc, self.thin, memory_bytes - source_bytes);
+        let source_bytes = form.memory_bytes(options.limits.memory_bytes);
+        options.limits.memory_bytes -= source_bytes;
+        (options.cdc, options.thin) = (self.cdc, self.thin);
         let source = self.open_source(form, source_bytes)?;
         let inner = source.inner;
-        let target = self.written.target(&self.output);
+        let target = self.output.target();
         let report = watched(source.size_bytes, "packing", |on_bytes| {
             pack_guarded(source, target, &options, guard, on_bytes)
         })?;
         let inner = inner.map(Kind::name);
         let timed = Timed::since(began, Some(options.engines), Packed { report, inner });
-        self.written
-            .report(&self.output, &timed, |packed, output, seconds| {
-                packed.report.text(output, seconds)
-            })
-    }
-
-    fn options(&self, chosen: Chosen, cdc: bool, thin: Thin, memory_bytes: u64) -> Options {
-        let Chosen {
-            frame_bytes,
-            level,
-            tune,
-        } = chosen;
-        Options {
-            format: self.format,
-            frame_bytes,
-            cdc,
-            level,
-            tune,
-            engines: self.engines.count(),
-            thin,
-            limits: Limits {
-                memory_bytes,
-                ..self.whole.limits()
-            },
-        }
+        self.output.report(&timed, |packed, path, seconds| {
+            packed.report.text(path, seconds)
+        })
     }
 
     fn locker(&self) -> Result<Locker, SecretError> {
@@ -194,7 +168,7 @@ impl Args {
     }
 
     /// Packs the layers of an image of containers.
-    fn convert(&self, chosen: Chosen) -> Result<Outcome> {
+    fn convert(&self, options: Options) -> Result<Outcome> {
         let has_rules = !self.exclude.is_empty()
             || self.first.is_some()
             || self.owner.is_some()
@@ -205,19 +179,23 @@ impl Args {
              --untar, --decompress, --exclude, --first, --owner and --mtime"
         );
         let scratch = tempfile::Builder::new().prefix("sidecore-").tempdir()?;
-        let options = self.options(chosen, true, Thin::Never, self.whole.memory.bytes);
+        let options = Options {
+            cdc: true,
+            thin: Thin::Never,
+            ..options
+        };
         // Before anything is asked of a registry: a wrong key is found at once.
         let packing = Packing::new(options, self.seal.keys(), scratch.path())?;
         let original = Original::open(&self.source.to_string_lossy())?;
-        let to = self.output.to_string_lossy();
+        let to = self.output.path().to_string_lossy();
         let mut said = Ok(());
         let converted = convert(&original, &to, &packing, &mut |layer| {
-            if !self.written.json && said.is_ok() {
+            if !self.output.json && said.is_ok() {
                 said = output::line(&layer.line());
             }
         })?;
         said?;
-        output::report(self.written.json, &converted, |converted| {
+        output::report(self.output.json, &converted, |converted| {
             format!("{to}: {}", converted.index).into()
         })
     }
@@ -236,7 +214,7 @@ impl Args {
         }
         rules.owner = self.owner;
         rules.mtime_s = self.mtime;
-        let scratch = scratch_directory(&self.output);
+        let scratch = scratch_directory(self.output.path());
         let tree = (self.inner, &rules);
         let mut source = Source::open_in(&self.source, form, tree, &scratch, memory_bytes)?;
         let is_as_it_is = !(self.untar || self.decompress || self.raw);

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Address to listen on: unix:PATH or tcp:HOST:PORT (10809 is the protocol's port). May be
     /// given several times. Required unless a service manager passes sockets (LISTEN_FDS).
     #[arg(long, value_name = "ADDRESS")]
-    nbd: Vec<String>,
+    nbd: Vec<Address>,
     /// Be a disk of a virtual machine (vhost-user-blk) that connects to this socket and shares its
     /// memory, one after another: for QEMU `-chardev socket,id=c,path=PATH -device
     /// vhost-user-blk-pci,chardev=c` and memory with `share=on`
@@ -76,8 +76,6 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let addresses = self.nbd.iter().map(|text| text.parse());
-        let addresses = addresses.collect::<Result<Vec<Address>, _>>()?;
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
         if let Some(socket) = &self.vhost_user {
             let _recording = self.trace.begin("block serve")?;
@@ -87,7 +85,7 @@ impl Args {
         }
         let passed = take_listeners().context("cannot take the sockets of LISTEN_FDS")?;
         anyhow::ensure!(
-            !addresses.is_empty() || !passed.is_empty(),
+            !self.nbd.is_empty() || !passed.is_empty(),
             "no address to serve at; give one with --nbd unix:PATH, --nbd tcp:HOST:PORT or \
              --vhost-user PATH"
         );
@@ -97,7 +95,7 @@ impl Args {
         // Written last: the wait for it is bounded by the disk alone.
         let _recording = self.trace.begin("block serve")?;
         let opened = self.overlay.open(&self.open)?;
-        opened.serve(|opened| self.serve_clients(&addresses, passed, tls, opened))?;
+        opened.serve(|opened| self.serve_clients(passed, tls, opened))?;
         Ok(Outcome::Done)
     }
 
@@ -120,13 +118,7 @@ impl Args {
         })
     }
 
-    fn serve_clients(
-        &self,
-        addresses: &[Address],
-        passed: Vec<OwnedFd>,
-        tls: Option<Tls>,
-        opened: &Opened,
-    ) -> Result<()> {
+    fn serve_clients(&self, passed: Vec<OwnedFd>, tls: Option<Tls>, opened: &Opened) -> Result<()> {
         let source = Arc::clone(&opened.source);
         let signals = Watch::begin().context("cannot watch for signals")?;
         let options = Options {
@@ -144,8 +136,8 @@ impl Args {
         };
         // Its standard output may be that of the program which waits for it.
         let is_passed = !passed.is_empty();
-        let server = Server::bind_and_take(source, addresses, passed, options)?;
-        for (given, bound) in addresses.iter().zip(server.addresses()) {
+        let server = Server::bind_and_take(source, &self.nbd, passed, options)?;
+        for (given, bound) in self.nbd.iter().zip(server.addresses()) {
             if *given != bound {
                 // Only a TCP address changes: its port 0 has become a real one.
                 output::note!("serving at {bound}");

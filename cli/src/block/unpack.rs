@@ -106,9 +106,9 @@ pub(crate) struct ExportArgs {
 
 impl ExportArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let to_stdout = self.output.path().as_os_str() == "-";
+        let to_stdout = self.output.is_stdout();
         anyhow::ensure!(
-            !to_stdout || !(self.qcow2 || self.output.is_json()),
+            !to_stdout || !(self.qcow2 || self.output.json),
             "standard output takes the plain contents only; name a file with -o"
         );
         let began = Instant::now();

@@ -132,6 +132,19 @@ pub struct Secrets {
 }
 
 impl Secrets {
+    /// The identities in these files, and the passphrase in the first line of one. Blocks on them.
+    ///
+    /// # Errors
+    /// [`SecretError`].
+    pub fn of(identities: &[PathBuf], passphrase: Option<&Path>) -> Result<Self, SecretError> {
+        let mut secrets = Self::default();
+        identities
+            .iter()
+            .try_for_each(|path| secrets.add_identities(path))?;
+        passphrase.map_or(Ok(()), |path| secrets.add_passphrase(path))?;
+        Ok(secrets)
+    }
+
     /// Adds the identities in this file. Blocks on it.
     ///
     /// # Errors

@@ -48,6 +48,18 @@ pub struct Trust {
 }
 
 impl Trust {
+    /// Accepts images with this root, where one is given, and with a signature by one of these
+    /// keys, where some are. Blocks on their files.
+    ///
+    /// # Errors
+    /// [`TrustError`].
+    pub fn of(root: Option<&str>, keys: &[PathBuf]) -> Result<Self, TrustError> {
+        let mut trust = Self::default();
+        root.map_or(Ok(()), |digits| trust.add_root(digits))?;
+        keys.iter().try_for_each(|key| trust.add_key(key))?;
+        Ok(trust)
+    }
+
     /// Accepts images with this root, as 64 hexadecimal digits.
     ///
     /// # Errors

@@ -146,6 +146,23 @@ impl Original {
         }
     }
 
+    /// The image of containers that a name stands for: in files, which say so, or in a registry.
+    /// `None` where it names another file or URL.
+    ///
+    /// # Errors
+    /// [`ConvertError`].
+    pub fn find(name: &str) -> Result<Option<Self>, ConvertError> {
+        if Local::is_plainly(name) {
+            return Ok(Some(Self::Local(Box::new(Local::open(name)?))));
+        }
+        if !name.starts_with("oci://") {
+            return Ok(None);
+        }
+        let image = Image::open(name)?;
+        let is_it = image.is_of_containers();
+        Ok(is_it.then(|| Self::Registry(Box::new(image))))
+    }
+
     /// The layers, the lowest first: digest (64 digits), size in bytes, media type.
     pub(crate) fn layers(&self) -> &[(String, u64, String)] {
         &self.manifest().layers

@@ -61,7 +61,7 @@ use roster::Roster;
 use sidecore_attach::{Acceptor, AcceptorOptions, Quota, Trust};
 use sidecore_bare::width::ToU64;
 use sidecore_engine::CoreOptions;
-use sidecore_sys::{cpu, local_socket, machine, shared_futex};
+use sidecore_sys::{cpu, descriptors, local_socket, machine, shared_futex};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -232,6 +232,7 @@ pub struct Daemon {
     control: Option<JoinHandle<Ended>>,
     engines: usize,
     clients_max: usize,
+    clients_wanted: usize,
 }
 
 /// The end of a daemon.
@@ -322,7 +323,7 @@ impl Daemon {
         if let Some(bytes) = layout::segment_bytes(engines, ARENA_BYTES_DEFAULT) {
             door.expect(SEGMENT_NAME, bytes);
         }
-        let clients_max = door.places_max();
+        let (clients_max, clients_wanted) = (door.places_max(), options.clients_max);
         let activity = Arc::new(ActivityPage::new(&cpu_of_engine)?);
         let roster = Arc::new(Roster::default());
         let stop = Arc::new(Stop::new()?);
@@ -361,6 +362,7 @@ impl Daemon {
             control: Some(control),
             engines,
             clients_max,
+            clients_wanted,
         })
     }
 
@@ -381,6 +383,19 @@ impl Daemon {
     #[must_use]
     pub fn clients_max(&self) -> usize {
         self.clients_max
+    }
+
+    /// A line for people where there is room for fewer clients than the options ask for.
+    #[must_use]
+    pub fn remark(&self) -> Option<String> {
+        let (clients, wanted) = (self.clients_max, self.clients_wanted);
+        let limit = descriptors::limit();
+        (clients < wanted).then(|| {
+            format!(
+                "room for {clients} clients, not {wanted}: the limit of {limit} open files allows \
+                 no more; raise it (`ulimit -n`, LimitNOFILE=)"
+            )
+        })
     }
 
     /// A handle that stops it from another thread or a signal's handler thread, while this one is

@@ -1,5 +1,6 @@
 //! Frame size, level and goal of an image, where its maker leaves them open.
 
+use super::{Limits, Options};
 use crate::codec::Tune;
 use crate::format::Format;
 
@@ -29,17 +30,6 @@ pub struct Wanted {
     pub is_tree: bool,
 }
 
-/// The choices that follow from them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chosen {
-    /// Bytes of a frame.
-    pub frame_bytes: u32,
-    /// The codec's level; `None`: its default.
-    pub level: Option<i32>,
-    /// The goal.
-    pub tune: Tune,
-}
-
 /// Wishes that do not go together.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -53,11 +43,11 @@ pub enum ChoiceError {
 }
 
 impl Wanted {
-    /// Decides what was left open.
+    /// Decides what was left open, for work by these engines within these bounds.
     ///
     /// # Errors
     /// [`ChoiceError`]. Sizes and levels that a format does not have are refused later, by it.
-    pub fn choose(&self) -> Result<Chosen, ChoiceError> {
+    pub fn choose(&self, engines: usize, limits: Limits) -> Result<Options, ChoiceError> {
         if self.small && self.format != Format::Zstd {
             return Err(ChoiceError::Small(self.format));
         }
@@ -72,14 +62,16 @@ impl Wanted {
             Some(bytes) => u32::try_from(bytes).map_err(|_| ChoiceError::Frame(bytes))?,
             None => default,
         };
+        let level = self.level.or(self.small.then_some(SMALL_LEVEL));
         let goal = match self.is_tree || self.small {
             true => Tune::Size,
             false => Tune::Speed,
         };
-        Ok(Chosen {
+        Ok(Options {
+            format: self.format,
             frame_bytes,
-            level: self.level.or(self.small.then_some(SMALL_LEVEL)),
             tune: self.tune.unwrap_or(goal),
+            ..Options::zstd(level, engines, limits)
         })
     }
 }
@@ -99,10 +91,14 @@ mod tests {
         }
     }
 
+    fn choose(wanted: &Wanted) -> Result<Options, ChoiceError> {
+        wanted.choose(1, Limits::default())
+    }
+
     #[test]
     fn what_is_left_open_depends_on_source_and_format() {
         let chosen = |format, small, is_tree| {
-            let chosen = wanted(format, small, is_tree).choose().unwrap();
+            let chosen = choose(&wanted(format, small, is_tree)).unwrap();
             (chosen.frame_bytes, chosen.level, chosen.tune)
         };
         let usual = (64 << 10, None, Tune::Speed);
@@ -122,7 +118,7 @@ mod tests {
             tune: Some(Tune::Speed),
             ..wanted(Format::Zstd, true, true)
         };
-        let chosen = own.choose().unwrap();
+        let chosen = choose(&own).unwrap();
         assert_eq!(
             (chosen.frame_bytes, chosen.level, chosen.tune),
             (4096, Some(3), Tune::Speed)
@@ -131,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_does_not_go_together_is_refused() {
-        let small = wanted(Format::Lz4, true, false).choose().unwrap_err();
+        let small = choose(&wanted(Format::Lz4, true, false)).unwrap_err();
         assert!(
             small.to_string().contains("--small is about zstd"),
             "{small}"
@@ -140,6 +136,6 @@ mod tests {
             frame_bytes: Some(1 << 32),
             ..wanted(Format::Zstd, false, false)
         };
-        assert!(matches!(long.choose(), Err(ChoiceError::Frame(_))));
+        assert!(matches!(choose(&long), Err(ChoiceError::Frame(_))));
     }
 }

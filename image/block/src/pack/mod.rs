@@ -41,7 +41,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::format::output::Existing;
-pub use choices::{ChoiceError, Chosen, FRAME_BYTES, Wanted};
+pub use choices::{ChoiceError, FRAME_BYTES, Wanted};
 pub use commit::{Committed, commit};
 pub use compare::{CompareError, Differences, Rebased, Side, Stretch, compare, rebase, sides};
 pub use error::PackError;
