@@ -167,8 +167,10 @@ impl ContentsArgs {
 #[derive(clap::Args, Clone, Copy)]
 pub(super) struct SectorArgs {
     /// Logical sector of the disk: 512, or 4KiB for a disk that takes no smaller requests (4Kn)
-    #[arg(long, value_name = "SIZE", default_value = "512")]
-    #[arg(value_parser = fitting_size(|it| it == 512 || it == 4096, "must be 512 or 4KiB"))]
+    #[arg(long, value_name = "SIZE", default_value = "512", value_parser = fitting_size::<u32>(
+        |bytes| bytes == 512 || bytes == 4096,
+        "must be 512 or 4KiB",
+    ))]
     pub(super) sector_size: u32,
 }
 
