@@ -3,11 +3,10 @@
 //! Why here: the arguments; the work is `sidecore_oci`'s. Must stay true: `ready` is on standard
 //! output only once containerd can connect.
 
-use crate::live::MetricsArgs;
+use crate::block::FetchingArgs;
 use crate::{Outcome, output, signals};
 use anyhow::Result;
 use sidecore_oci::snapshotter::{Config, run, stopper};
-use sidecore_terminal::quantity;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -21,20 +20,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     #[arg(default_value = "/var/lib/sidecore/snapshotter")]
     root: PathBuf,
-    /// Use indexes that were pushed next to images (`sidecore block index --push`). Each is proved
-    /// once its whole layer is here; until then a file is what the index's maker says
-    #[arg(long)]
-    trust_index: bool,
+    #[command(flatten)]
+    fetching: FetchingArgs,
     /// Take layers as the images that `sidecore block pack oci://...` made of them, where the owner
     /// of this key has signed those: a public Ed25519 key in PEM; may be given again. With
     /// --trust-index images without a signature are taken, too
     #[arg(long, value_name = "KEY")]
     verify_key: Vec<PathBuf>,
-    /// Bytes a second at which the rest of each layer is fetched in the background [default:
-    /// unlimited]
-    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "0")]
-    #[arg(hide_default_value = true)]
-    rate: u64,
     /// Mount the same layers for podman, CRI-O and buildah on this folder: an additional layer
     /// store of their storage.conf
     #[arg(long, value_name = "DIR")]
@@ -49,9 +41,8 @@ impl Args {
         let config = Config {
             socket: std::path::absolute(self.address.0)?,
             root: std::path::absolute(self.root)?,
-            trust_indexes: self.trust_index,
-            rate_bytes: self.rate,
-            metrics: self.metrics.address(),
+            trust_indexes: self.fetching.trust_index,
+            rate_bytes: self.fetching.rate,
             layer_store: self.layer_store.map(std::path::absolute).transpose()?,
             verify_keys: (self.verify_key.iter())
                 .map(std::path::absolute)

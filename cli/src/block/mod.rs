@@ -12,6 +12,7 @@ mod serve;
 mod store;
 mod unpack;
 
+pub(crate) use mount::FetchingArgs;
 pub(crate) use mount::helper::as_helper as as_mount_helper;
 pub(crate) use store::Command as StoreCommand;
 

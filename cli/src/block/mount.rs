@@ -224,19 +224,27 @@ pub(crate) struct LayerArgs {
     /// Folder of layers and their indexes
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sidecore/layers")]
     layers: PathBuf,
-    /// Use an index that was pushed next to the image. It is proved once the whole layer is here;
-    /// until then a file is what the index's maker says
-    #[arg(long)]
-    trust_index: bool,
-    /// Bytes a second at which the rest is fetched in the background [default: unlimited]
-    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "0")]
-    #[arg(hide_default_value = true)]
-    rate: u64,
+    #[command(flatten)]
+    fetching: FetchingArgs,
     /// Read the file system with this program instead of the kernel. Needs no root
     #[arg(long)]
     rootless: bool,
     #[command(flatten)]
     fuse: FuseArgs,
+}
+
+/// Trust in the index of a layer, and the fetch of the rest of it.
+#[derive(clap::Args)]
+pub(crate) struct FetchingArgs {
+    /// Use an index that was pushed next to the image (`sidecore block index --push`). It is proved
+    /// once the whole layer is here; until then a file is what the index's maker says
+    #[arg(long)]
+    pub(crate) trust_index: bool,
+    /// Bytes a second at which the rest of a layer is fetched in the background [default:
+    /// unlimited]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "0")]
+    #[arg(hide_default_value = true)]
+    pub(crate) rate: u64,
 }
 
 impl LayerArgs {
@@ -258,8 +266,8 @@ impl LayerArgs {
         let options = LayerDevice::fuse_options(threads, launch.keeping());
         launch.serve(|starter: &Starter<'_>| {
             let store = Store::open(&self.layers)?;
-            let digest = self.digest.as_deref();
-            let (name, device) = Image::open_layer(&self.image, digest, &store, self.trust_index)?;
+            let (digest, trusts) = (self.digest.as_deref(), self.fetching.trust_index);
+            let (name, device) = Image::open_layer(&self.image, digest, &store, trusts)?;
             let status = |ready: &Ready| {
                 let place = ready.place.display().to_string();
                 device.status(&name, target.way(), place)
@@ -268,7 +276,7 @@ impl LayerArgs {
             let serve = |told: OnReady<'_>| {
                 let ready = |ready: &Ready| -> io::Result<()> {
                     told(ready)?;
-                    device.fetch_rest(self.rate);
+                    device.fetch_rest(self.fetching.rate);
                     Ok(())
                 };
                 serve(source, Path::new(&name), &target, options, ready)

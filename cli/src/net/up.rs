@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use sidecore_net::hosted;
 use sidecore_net::live::status;
 use sidecore_net::setup::Setup;
-use sidecore_net::sock::client::{Client, ClientOptions, siblings};
+use sidecore_net::sock::client::ClientOptions;
 use sidecore_net::sock::control::find_socket;
-use sidecore_net_apps::{Service, serve_engines};
+use sidecore_net_apps::{Service, attach_all, serve_engines};
 use sidecore_sys::input::read_text;
 use sidecore_terminal::quantity;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -105,16 +105,7 @@ impl ServerArgs {
         };
         let clients = match &self.stack.config {
             Some(path) => vec![hosted::host(&read_setup(path)?, &options)?],
-            None => {
-                let mut sockets = siblings(&socket, &options.trust)?;
-                if !service.is_shared() {
-                    sockets.truncate(1);
-                }
-                let clients = sockets
-                    .iter()
-                    .map(|socket| Client::attach(socket, &options));
-                clients.collect::<Result<_, _>>()?
-            }
+            None => attach_all(service, &socket, &options)?,
         };
         let mut said = Ok(());
         let listening = || {

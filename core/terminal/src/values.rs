@@ -178,6 +178,20 @@ mod tests {
     }
 
     #[test]
+    fn a_size_fits_or_is_refused_by_its_form() {
+        let parse = fitting_size::<u32>(|bytes| bytes % 4096 == 0, "must be a multiple of 4KiB");
+        assert_eq!(parse("8KiB"), Ok(8192));
+        for odd in ["4097", "8GiB"] {
+            assert_eq!(
+                parse(odd).unwrap_err(),
+                "must be a multiple of 4KiB",
+                "{odd}"
+            );
+        }
+        assert!(parse("1e").unwrap_err().contains("write it as"));
+    }
+
+    #[test]
     fn an_entry_is_of_all_commands_or_of_one() {
         let path = Arg::new("image").value_parser(PathBufValueParser::new());
         let is_in = |command: &str, list: &[&str]| is_streamed(command, &path, list);

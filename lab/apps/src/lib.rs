@@ -9,9 +9,11 @@ mod iperf3;
 
 use attend::{attend, bind};
 use serde::Serialize;
-use sidecore_net::sock::client::{Client, ClientError, Socket};
+use sidecore_net::sock::client::{Client, ClientError, ClientOptions, Socket, siblings};
+use sidecore_net::sock::control::SockError;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -51,6 +53,24 @@ impl Service {
     pub fn is_shared(self) -> bool {
         self != Self::Iperf3
     }
+}
+
+/// Attaches to the engine at `socket` and, for a service that several share, to all that share its
+/// address.
+///
+/// # Errors
+/// [`SockError`].
+pub fn attach_all(
+    service: Service,
+    socket: &Path,
+    options: &ClientOptions,
+) -> Result<Vec<Client>, SockError> {
+    let mut sockets = siblings(socket, &options.trust)?;
+    if !service.is_shared() {
+        sockets.truncate(1);
+    }
+    let clients = sockets.iter().map(|path| Client::attach(path, options));
+    clients.collect()
 }
 
 /// Serves at `local` on every engine that `clients` are attached to, each from a thread of its own
