@@ -230,14 +230,9 @@ impl GetArgs {
         let engines = self.engines.count();
         let target = self.output.target();
         let version = Arc::new(version);
-        let raw_bytes = version.raw_bytes();
-        let stored_bytes = watched(Some(raw_bytes), "writing", |on_bytes| {
+        let written = watched(Some(version.raw_bytes()), "writing", |on_bytes| {
             version.write_to(target, self.image, engines, on_bytes)
         })?;
-        let written = Exported {
-            raw_bytes,
-            stored_bytes,
-        };
         let timed = Timed::since(began, Some(engines), written);
         self.output.report(&timed, Exported::text)
     }

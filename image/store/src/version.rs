@@ -15,7 +15,9 @@ use parking_lot::Mutex;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::format::{Frame, ReadAt};
 use sidecore_block::image::{Image, RemoteSource, Stored, Traffic};
-use sidecore_block::pack::{Limits, Options, PackError, Source, Target, Work, pack, unpack_image};
+use sidecore_block::pack::{
+    Exported, Limits, Options, PackError, Source, Target, Work, pack, unpack_image,
+};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -74,8 +76,8 @@ impl Version {
     }
 
     /// Writes all bytes, or, where `is_packed`, a compressed image of them, which `engines` make.
-    /// Returns the number of bytes written. The target is whole or unchanged. `progress` is called
-    /// with the number of bytes done. Blocks.
+    /// The target is whole or unchanged. `progress` is called with the number of bytes done.
+    /// Blocks.
     ///
     /// # Errors
     /// [`PackError`].
@@ -85,18 +87,22 @@ impl Version {
         is_packed: bool,
         engines: usize,
         progress: &mut (dyn FnMut(u64) + Send),
-    ) -> Result<u64, PackError> {
+    ) -> Result<Exported, PackError> {
         let limits = Limits::default();
+        let written = |stored_bytes| Exported {
+            raw_bytes: self.raw_bytes(),
+            stored_bytes,
+        };
         if is_packed {
             let mut source = Source::from_reader(Box::new(self.reader()), &self.manifest.name);
             source.size_bytes = Some(self.raw_bytes());
             let options = Options::zstd(None, engines, limits);
-            return pack(source, target, &options, progress).map(|it| it.stored_bytes);
+            return pack(source, target, &options, progress).map(|it| written(it.stored_bytes));
         }
         let image = Image::Remote(Arc::clone(self) as _);
         let index = image.index(true)?;
         let work = Work::of(engines, limits);
-        unpack_image(&image, &index, target, work, progress).map(|it| it.raw_bytes)
+        unpack_image(&image, &index, target, work, progress).map(|it| written(it.raw_bytes))
     }
 
     /// Reads and checks every chunk whose place is not in `seen`, to which it is added. Returns a
