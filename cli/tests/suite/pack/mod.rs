@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use tools::*;
 use trees::{listing, make_tree};
 
@@ -368,13 +368,22 @@ fn an_existing_image_is_replaced_when_the_new_one_is_whole() {
     place.holds(&["raw", "image"]);
 }
 
+/// The program with Ctrl-C as on a terminal: a test that runs in the background (`nohup`) ignores
+/// the signal, and what it starts inherits that.
+fn interruptible(args: &[&str]) -> Command {
+    let mut command = tool("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_sidecore")]);
+    command.args(args);
+    command
+}
+
 #[test]
 fn an_interrupted_pack_leaves_nothing() {
     for signal in ["INT", "TERM", "KILL"] {
         for format in ["zstd", "cloop-lzo"] {
             let place = Place::new();
             let old = place.write("image", b"something older");
-            let mut command = sidecore(&["block", "pack", "-", "--format", format]);
+            let mut command = interruptible(&["block", "pack", "-", "--format", format]);
             // Few frames are kept in flight, so that much has been written when the signal comes.
             command.args(["--engines", "1", "--frame", "4KiB", "-o"]);
             let mut child = command.arg(&old).stdin(Stdio::piped()).spawn().unwrap();
@@ -405,7 +414,7 @@ fn an_interrupted_directory_leaves_nothing() {
     for wait_ms in [20, 60, 150] {
         // On one engine it takes seconds, however many cores there are.
         let options = ["block", "pack", "--level", "22", "--engines", "1", "-o"];
-        let mut command = sidecore(&options);
+        let mut command = interruptible(&options);
         let mut child = command.arg(place.path("image")).arg(&tree).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(wait_ms));
         ok(tool("kill").arg("-INT").arg(child.id().to_string()));
