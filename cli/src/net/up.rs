@@ -42,7 +42,7 @@ impl Args {
         let mut setup = read_setup(&self.config)?;
         setup.socket = self.socket.or(setup.socket);
         if let Some(bytes) = self.memory {
-            setup.stack.memory = Some(usize::try_from(bytes)?);
+            setup.set_memory(usize::try_from(bytes)?);
         }
         let mut up = setup.bring_up_engines()?;
         let (stop, wake) = (Arc::new(AtomicBool::new(false)), up.waker());

@@ -197,6 +197,12 @@ impl Setup {
         })
     }
 
+    /// Sets the bytes of all sessions' buffers together, in place of the configuration's
+    /// `stack.memory`. Too few are refused when the stack is brought up.
+    pub fn set_memory(&mut self, bytes: usize) {
+        self.stack.memory = Some(bytes);
+    }
+
     /// Opens the NIC, creates the stack and opens the socket. Pins this thread if a core is given;
     /// it has to run the loop. For one engine only; [`Self::bring_up_engines`] is for any number.
     ///

@@ -436,6 +436,7 @@ mod tests {
             rate_bytes: 0,
             verify_keys: Vec::new(),
             layer_store: None,
+            metrics: None,
         };
         let store = Store::open(&root.join("layers")).unwrap();
         Layers {
