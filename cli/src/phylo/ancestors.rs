@@ -1,20 +1,18 @@
 //! `sidecore phylo ancestors` and `place`: inner nodes, and other sequences, on a given tree.
 
 use super::common::{self, reader};
-use super::limits;
 use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_offload::Pool;
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
 use sidecore_phylo::evaluation::Fit;
-use sidecore_phylo::io::data::{Partitions, TreeFile, linkage, model_name};
-use sidecore_phylo::likelihood::{Lengths, Likelihood, Options, PartOptions};
-use sidecore_phylo::msa::Alignment;
+use sidecore_phylo::io::data::{TreeFile, linkage};
+use sidecore_phylo::likelihood::{Lengths, Likelihood, PartOptions};
 use sidecore_phylo::placement::{Placements, Queries, place, placement_bytes};
 use sidecore_phylo::tree::Tree;
-use sidecore_terminal::values::Offered;
-use std::path::{Path, PathBuf};
+use sidecore_terminal::values::{Offered, named};
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -45,7 +43,7 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 struct FitArgs {
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
-    #[arg(long, value_parser = common::fits(), default_value = "all")]
+    #[arg(long, value_parser = named(Fit::NAMED), default_value = "all")]
     opt: Fit,
 }
 
@@ -54,16 +52,13 @@ impl FitArgs {
     fn fitted<'p>(
         &self,
         (file, tree): (&TreeFile, Tree),
-        (parts, lengths): (Vec<PartOptions>, Lengths),
+        parts: (Vec<PartOptions>, Lengths),
         pool: &'p Pool,
     ) -> Result<(Likelihood<&'p Pool>, f64)> {
         if self.opt == Fit::Nothing {
             file.warn_of_lengths(reader());
         }
-        let mut likelihood = Likelihood::partitioned(tree, parts, pool, Options::default())?;
-        likelihood.set_lengths(lengths);
-        let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
-        Ok((likelihood, lnl))
+        Ok(self.opt.likelihood(tree, parts, EPSILON, pool)?)
     }
 }
 
@@ -79,8 +74,8 @@ impl Args {
         let copies =
             u64::from(self.output.is_some()) + u64::from(self.run.json || self.fasta.is_some());
         let need = ancestors_bytes(tree.taxa(), &parts, copies);
-        limits::check_work("the inner nodes' states", need)?;
-        let lengths = self.data.linkage(None, &parts)?;
+        common::memory().check_work("the inner nodes' states", need)?;
+        let lengths = linkage(None, &parts).with_context(|| self.data.model.clone())?;
         let (likelihood, lnl) = self.fit.fitted((&file, tree), (parts, lengths), &pool)?;
         let mut table = String::new();
         let found = AncestralSequences::new(
@@ -144,31 +139,13 @@ impl PlaceArgs {
         let reference = &queries.reference;
         let tree = Tree::from_newick(newick, reference.names());
         let tree = tree.with_context(|| self.tree.display().to_string())?;
-        let parts = self.parts(reference)?;
+        let parts = reader().parts(reference, &self.msa, &self.model)?;
         let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
         let (likelihood, _) = self.fit.fitted((&file, tree), (parts, lengths), &pool)?;
         let fitted = (likelihood.tree(), likelihood.parts());
-        limits::check_work("the places", placement_bytes(&queries, fitted.1))?;
+        common::memory().check_work("the places", placement_bytes(&queries, fitted.1))?;
         let found: Placements = place(&queries, fitted, self.keep.into(), &pool)?;
         let text = serde_json::to_string(&found)?;
         common::deliver_tree(self.output.as_deref(), self.run.json, &found, &text)
-    }
-
-    /// The partitions of the tree's taxa.
-    fn parts(&self, reference: &Alignment) -> Result<Vec<PartOptions>> {
-        let (msa, model) = (self.msa.display(), &self.model);
-        let found = if Path::new(model).is_file() {
-            let text = reader().text(model.as_ref())?;
-            Partitions::of_lines(reference, msa, &text, model)?
-        } else {
-            let name = model_name(model).with_context(|| format!("--model {model}"))?;
-            Partitions::whole(reference, msa, name)?
-        };
-        reader().findings(
-            &self.msa,
-            reference,
-            found.parts.iter().map(|part| &part.patterns),
-        );
-        Ok(found.parts)
     }
 }

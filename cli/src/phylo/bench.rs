@@ -1,7 +1,6 @@
 //! `sidecore phylo bench`.
 
-use super::common;
-use crate::phylo::beagle::LIBRARY;
+use super::{LIBRARY, common};
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output, run_each};
 use anyhow::{Context, Result};

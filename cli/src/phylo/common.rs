@@ -1,38 +1,46 @@
-//! Options and files that the commands share.
+//! Options and files that the commands share, and the limits of memory and time that all take.
 
-use super::limits;
+use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::values::{models, policies};
 use crate::{Outcome, output};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::builder::TypedValueParser;
 use indicatif::ProgressBar;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::plan::{Ledger, Outlook};
-use sidecore_phylo::analysis::supports::{
-    AlignmentKind, AlignmentSupport, Progress as Event, Support,
-};
-use sidecore_phylo::evaluation::{Fit, SitePosterior, class_table, rate_table};
-use sidecore_phylo::io::data::{Data, Reader, linkage};
-use sidecore_phylo::io::files::Files;
+use sidecore_phylo::analysis::supports::{AlignmentKind, Progress as Event, Support};
+use sidecore_phylo::io::data::{Data, Reader};
+use sidecore_phylo::io::files::Names;
+use sidecore_phylo::io::input::Memory;
+use sidecore_phylo::io::role::Role;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
-use sidecore_phylo::msa::{Alignment, Alphabet, Findings, Patterns};
-use sidecore_phylo::newick::Newick;
+use sidecore_phylo::msa::Alignment;
 use sidecore_phylo::profiles;
-use sidecore_phylo::runner::{Runner, pool_config};
+use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::selection::select_for;
 use sidecore_sched::Equi;
+use sidecore_sys::ending::TimeLimit;
 use sidecore_sys::width::ToU64;
-use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::progress::{Shape, advance, bar};
+use sidecore_terminal::quantity;
 use sidecore_terminal::values::{Offered, named};
+use sidecore_workflow::run::{Ended, Launch, Observer};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The reader of all input files, within the limits; oddities go to standard error.
 pub(super) fn reader() -> Reader {
     Reader {
-        memory: limits::memory(),
+        memory: memory(),
         warn: |line| tracing::warn!("{line}"),
     }
+}
+
+/// Memory that the command may use.
+pub(super) fn memory() -> Memory {
+    *MEMORY.get_or_init(|| Memory::new(None))
 }
 
 /// The data of a likelihood: an alignment, and its model.
@@ -53,16 +61,6 @@ impl DataArgs {
     /// Reads them.
     pub(super) fn read(&self) -> Result<Data> {
         data(&self.msa, &self.model)
-    }
-
-    /// The alignment, its patterns of sites in an alphabet, and what is odd about it.
-    pub(super) fn patterns(&self, alphabet: Alphabet) -> Result<(Alignment, Patterns, Findings)> {
-        patterns(&self.msa, alphabet)
-    }
-
-    /// The linkage of branch lengths: the one asked for, or that of the models.
-    pub(super) fn linkage(&self, asked: Option<Lengths>, parts: &[PartOptions]) -> Result<Lengths> {
-        linkage(asked, parts).with_context(|| self.model.clone())
     }
 }
 
@@ -106,15 +104,6 @@ impl TreeRunArgs {
     }
 }
 
-/// An alignment, its patterns of sites in an alphabet, and what is odd about it.
-pub(super) fn patterns(msa: &Path, alphabet: Alphabet) -> Result<(Alignment, Patterns, Findings)> {
-    let alignment = reader().alignment(msa)?;
-    let patterns = Patterns::new(&alignment, alphabet);
-    let patterns = patterns.with_context(|| msa.display().to_string())?;
-    let findings = reader().findings(msa, &alignment, [&patterns]);
-    Ok((alignment, patterns, findings))
-}
-
 /// Reads an alignment and its partitions; `--model auto` chooses one.
 pub(super) fn data(msa: &Path, model: &str) -> Result<Data> {
     Ok(reader().data(msa, model, choose_model)?)
@@ -150,24 +139,26 @@ impl SiteTables {
         self.site_posteriors.is_some() || self.site_rates.is_some()
     }
 
-    /// Writes those that are wanted; `names` are the partitions'. Gives the files.
-    pub(super) fn write(&self, sites: &[SitePosterior], names: &[String]) -> Result<Vec<PathBuf>> {
-        let mut written = Vec::new();
-        if let Some(path) = &self.site_posteriors {
-            output::file(path, &class_table(sites, names))?;
-            written.push(path.clone());
-        }
-        if let Some(path) = &self.site_rates {
-            output::file(path, &rate_table(sites, names))?;
-            written.push(path.clone());
-        }
-        Ok(written)
+    /// Writes those that are wanted; gives the files.
+    pub(super) fn write(
+        &self,
+        classes: impl FnOnce() -> String,
+        rates: impl FnOnce() -> String,
+    ) -> Result<Vec<PathBuf>> {
+        output::wanted(&self.site_posteriors, classes)?;
+        output::wanted(&self.site_rates, rates)?;
+        let files = [&self.site_posteriors, &self.site_rates];
+        Ok(files.into_iter().flatten().cloned().collect())
     }
 }
 
-/// Frequencies of amino acids for each site.
+/// Lengths and frequencies in place of a model's usual ones.
 #[derive(clap::Args)]
-pub(super) struct Pmsf {
+pub(super) struct ModelArgs {
+    /// Branch lengths of partitions: all alike (linked), each with a factor of its own (scaled), or
+    /// all their own (unlinked); scaled unless given, or a partition's model has +B{…}
+    #[arg(long, value_parser = named(Lengths::NAMED), value_name = "LINKAGE")]
+    pub(super) brlen: Option<Lengths>,
     /// Site frequency profiles (PMSF), a line a site, as IQ-TREE's .sitefreq: with the matrix and
     /// the rates across sites of --model
     #[arg(long, value_name = "FILE", conflicts_with = "pmsf_tree")]
@@ -180,14 +171,14 @@ pub(super) struct Pmsf {
     pmsf_out: Option<PathBuf>,
 }
 
-impl Pmsf {
-    /// True if no profiles were asked for.
-    pub(super) fn is_none(&self) -> bool {
-        self.pmsf.is_none() && self.pmsf_tree.is_none()
+impl ModelArgs {
+    /// True if profiles were asked for.
+    pub(super) fn has_profiles(&self) -> bool {
+        self.pmsf.is_some() || self.pmsf_tree.is_some()
     }
 
     /// The profiles' text; none where none were asked for.
-    pub(super) fn text(&self, of: &DataArgs, engines: Option<u16>) -> Result<Option<String>> {
+    pub(super) fn profiles(&self, of: &DataArgs, engines: Option<u16>) -> Result<Option<String>> {
         if let Some(path) = &self.pmsf {
             return Ok(Some(reader().text(path)?));
         }
@@ -211,34 +202,6 @@ impl Pmsf {
     }
 }
 
-/// Ways of sharing branch lengths among partitions.
-pub(super) fn linkages() -> impl TypedValueParser<Value = Lengths> {
-    let scaled = "One length a branch, times a factor that is fitted for each partition";
-    named([
-        ("linked", "One length a branch", Lengths::Linked),
-        ("scaled", scaled, Lengths::Scaled),
-        (
-            "unlinked",
-            "Each partition has lengths of its own",
-            Lengths::Unlinked,
-        ),
-    ])
-}
-
-/// Parameters to fit before the command's own work.
-pub(super) fn fits() -> impl TypedValueParser<Value = Fit> {
-    let all = "Branch lengths and the model's free parameters";
-    named([
-        (
-            "none",
-            "Nothing: the tree and the model as given",
-            Fit::Nothing,
-        ),
-        ("branches", "Branch lengths", Fit::Branches),
-        ("all", all, Fit::All),
-    ])
-}
-
 /// Kinds of support.
 pub(super) fn supports() -> impl TypedValueParser<Value = Support> {
     let helps = [
@@ -253,41 +216,14 @@ pub(super) fn supports() -> impl TypedValueParser<Value = Support> {
     named(kinds.map(|(kind, help)| (kind.name(), help, kind)))
 }
 
-/// Refuses `--bnni` where it would do nothing.
-pub(super) fn check_bnni(bnni: bool, supports: &[Support]) -> Result<()> {
-    let is_used = supports.contains(&Support::Alignment(AlignmentKind::Ufboot));
-    ensure!(
-        !bnni || is_used,
-        "--bnni refines ultrafast bootstraps: give --support ufboot"
-    );
-    Ok(())
-}
-
-/// The texts on a line each.
-pub(super) fn lines(texts: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
-    let lines = texts.into_iter().map(|text| format!("{text}\n"));
-    lines.collect()
-}
-
-/// A tree with supports by an alignment, under a progress bar.
-pub(super) fn alignment_support(
-    options: AlignmentSupport,
-    newick: &Newick,
-    names: &[String],
-    parts: Vec<PartOptions>,
-    runner: impl Runner,
-) -> Result<Newick> {
-    let bar = match options.kind {
-        AlignmentKind::ShAlrt | AlignmentKind::ABayes | AlignmentKind::LocalBootstrap => {
-            bar(Shape::Count, 0).with_message("branches")
-        }
+/// Shows the progress of a support by an alignment, until it is dropped.
+pub(super) fn support_bar(kind: AlignmentKind) -> impl FnMut(Event) {
+    let bar = match kind {
         AlignmentKind::Ufboot => bar(Shape::Found("ultrafast bootstraps: perturbation"), 0),
+        _ => bar(Shape::Count, 0).with_message("branches"),
     };
-    let found = options.on(newick, names, parts, runner, |progress| match progress {
-        Event::Branches(done, all) => {
-            bar.set_length(all.to_u64());
-            bar.set_position(done.to_u64());
-        }
+    move |progress| match progress {
+        Event::Branches(done, all) => advance(&bar, done, all),
         Event::Perturbations(done) => bar.set_position(done.to_u64()),
         Event::Refined(done, all) => bar.set_message(format!("{done} of {all} replicates refined")),
         // The bar is taken away while the line is written.
@@ -296,9 +232,7 @@ pub(super) fn alignment_support(
                 "the ultrafast bootstraps have not settled after {rounds} perturbations"
             );
         }),
-    });
-    bar.finish_and_clear();
-    Ok(found?)
+    }
 }
 
 /// Writes a tree to the file that was asked for, and shows the report as JSON with `json`, else the
@@ -329,10 +263,10 @@ pub(super) struct Running {
     /// Scheduling policy: edtlp, llp(N), hybrid(N), mgps, equi
     #[arg(long, value_name = "POLICY", default_value = "equi")]
     #[arg(value_parser = Offered(policies), hide_possible_values = true)]
-    pub(super) policy: String,
+    policy: String,
     /// Begin anew, in place of what an earlier run left under the prefix
     #[arg(long)]
-    pub(super) redo: bool,
+    redo: bool,
     /// Seconds after which the state of a search under way is kept
     #[arg(
         long,
@@ -344,89 +278,106 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Engines of this rank, which may have these cores.
-    pub(super) fn engines(&self, cpus: &[usize]) -> usize {
-        match self.engines {
-            Some(engines) => engines.into(),
-            // A rank of a job has its share of the cores.
-            None => engines(None).min(cpus.len()),
+    /// The means of a run with these files, which `stop` stops.
+    pub(super) fn launch<'l>(&'l self, prefix: &'l Path, stop: &'l AtomicBool) -> Launch<'l> {
+        Launch {
+            prefix,
+            names: Names::Own,
+            redo: self.redo,
+            engines: self.engines.map(usize::from),
+            policy: &self.policy,
+            ranks_per_search: None,
+            save_every: Duration::from_secs(self.save_every.into()),
+            stop,
+            reader: reader(),
         }
     }
+}
 
-    /// The pool of this rank.
-    pub(super) fn pool(&self, cpus: &[usize]) -> Result<PoolConfig> {
-        let policy = sidecore_sched::by_name(&self.policy)?;
-        Ok(pool_config(self.engines(cpus), cpus, policy))
+/// A flag that a signal raises, and from now on the time limit, which else ends the process.
+pub(super) fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = raise_on(&[SIGINT, SIGTERM])?;
+    if let Some(limit) = TIME.get() {
+        limit.stop_with(&stop);
     }
+    Ok(stop)
+}
 
-    /// Time after which the state of a search is kept.
-    pub(super) fn save_every(&self) -> Duration {
-        Duration::from_secs(self.save_every.into())
+/// Does a run of this identity in the role that the launcher gave this process; where one rank
+/// cannot go on, all end.
+pub(super) fn in_role<T>(identity: &str, act: impl FnOnce(&mut Role) -> Result<T>) -> Result<T> {
+    let mut role = Role::here(identity)?;
+    let result = act(&mut role);
+    role.settle(result, |rank, error| {
+        output::note!("sidecore: rank {rank}: {}", output::chain(error));
+    })
+}
+
+/// Shows what a run has found, or how to go on with it.
+pub(super) fn ended<T>(
+    ended: Ended<T>,
+    show: impl FnOnce(T) -> Result<Outcome>,
+) -> Result<Outcome> {
+    match ended {
+        Ended::Done(found) => show(found),
+        Ended::Member => Ok(Outcome::Done),
+        Ended::Stopped(checkpoint) => {
+            output::note!(
+                "sidecore: stopped; everything is kept in {}: give the same command again to go on",
+                checkpoint.display()
+            );
+            Ok(Outcome::Stopped)
+        }
     }
 }
 
 /// Progress of a run on standard error, with an estimate of the time left.
 pub(super) struct Progress {
-    bar: ProgressBar,
-    began: Instant,
-    outlook: Outlook,
+    shows_best: bool,
+    shown: Option<(ProgressBar, Instant, Outlook)>,
 }
 
 impl Progress {
-    pub(super) fn new(ledger: &Ledger, shows_best: bool) -> Self {
+    pub(super) fn new(shows_best: bool) -> Self {
+        Self {
+            shows_best,
+            shown: None,
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn begin(&mut self, ledger: &Ledger) {
         let [done, needed] = ledger.progress();
         let bar = bar(Shape::Count, needed.into());
         bar.set_position(done.into());
-        Self {
-            bar,
-            began: Instant::now(),
-            outlook: Outlook::new(ledger, shows_best),
-        }
+        self.shown = Some((bar, Instant::now(), Outlook::new(ledger, self.shows_best)));
     }
 
-    pub(super) fn show(&self, ledger: &Ledger, finished: bool) {
-        if finished {
+    fn step(&mut self, ledger: &Ledger, has_changed: bool, doing: String) {
+        let Some((bar, began, outlook)) = &self.shown else {
+            return;
+        };
+        if has_changed {
             let [done, needed] = ledger.progress();
-            self.bar.set_length(needed.into());
-            self.bar.set_position(done.into());
+            bar.set_length(needed.into());
+            bar.set_position(done.into());
         }
-        let elapsed_s = self.began.elapsed().as_secs_f64();
-        self.bar.set_message(self.outlook.words(ledger, elapsed_s));
+        bar.set_message(match doing.is_empty() {
+            true => outlook.words(ledger, began.elapsed().as_secs_f64()),
+            false => doing,
+        });
     }
 
-    /// Shows what is being done in place of an estimate.
-    pub(super) fn say(&self, words: String) {
-        if !words.is_empty() {
-            self.bar.set_message(words);
+    fn end(&mut self) {
+        if let Some((bar, ..)) = self.shown.take() {
+            bar.finish_and_clear();
         }
     }
 
-    pub(super) fn end(&self) {
-        self.bar.finish_and_clear();
+    fn support(&mut self, kind: AlignmentKind) -> Box<dyn FnMut(Event)> {
+        Box::new(support_bar(kind))
     }
-}
-
-/// Says in the log and on standard error that a run goes on with what is there, if it does.
-pub(super) fn note_resumed(files: &mut Files, ledger: &Ledger) -> Result<()> {
-    let resumed = ledger.all_done().count();
-    if resumed > 0 || ledger.all_saved().next().is_some() {
-        tracing::warn!(
-            "going on with {}: {resumed} results are there",
-            files.checkpoint().display()
-        );
-        files.log(&format!("going on: {resumed} results are there"))?;
-    }
-    Ok(())
-}
-
-/// Says that a signal has stopped a run, and how to go on.
-pub(super) fn stopped(files: &mut Files) -> Result<Outcome> {
-    files.log("stopped; all states are kept")?;
-    output::note!(
-        "sidecore: stopped; everything is kept in {}: give the same command again to go on",
-        files.checkpoint().display()
-    );
-    Ok(Outcome::Stopped)
 }
 
 /// A pool of the requested number of engines.
@@ -440,3 +391,52 @@ pub(super) fn pool(asked: Option<u16>) -> Result<Pool> {
 pub(super) fn engines(asked: Option<u16>) -> usize {
     asked.map_or_else(|| PoolConfig::default().engines, usize::from)
 }
+
+/// Limits that all commands take.
+#[derive(clap::Args)]
+pub(crate) struct Limits {
+    /// Memory to use at most, such as 4GiB. Unless given: for input 192 MiB and 64 times a file's
+    /// bytes, half of the machine's memory at most; three quarters of it for computing
+    #[arg(long, value_name = "SIZE", global = true, value_parser = memory_size)]
+    memory: Option<u64>,
+    /// Time (`90`, `5min`) after which it ends: a search as by a signal, with its state saved,
+    /// others without a result
+    #[arg(long, value_name = "SECONDS", global = true, value_parser = quantity::duration)]
+    time: Option<Duration>,
+}
+
+fn memory_size(text: &str) -> Result<u64, String> {
+    let bytes = quantity::size(text)?;
+    match bytes >= MEMORY_LEAST {
+        true => Ok(bytes),
+        false => Err("at least 1MiB".to_owned()),
+    }
+}
+
+static MEMORY: OnceLock<Memory> = OnceLock::new();
+static TIME: OnceLock<Arc<TimeLimit>> = OnceLock::new();
+
+impl Limits {
+    /// Applies the limits. Call it once, before the command.
+    pub(super) fn begin(&self) -> Result<()> {
+        MEMORY.get_or_init(|| Memory::new(self.memory));
+        if let Some(time) = self.time {
+            let limit = TimeLimit::begin(time, GRACE, move || {
+                let seconds = time.as_secs_f64();
+                output::note!("sidecore: not done after {seconds} s (--time): ended");
+            });
+            TIME.set(limit.context("cannot start a thread for --time")?)
+                .ok();
+        }
+        Ok(())
+    }
+}
+
+/// True where the user has limited the time.
+pub(super) fn is_timed() -> bool {
+    TIME.get().is_some()
+}
+
+/// Time for a search to save its state.
+const GRACE: Duration = Duration::from_secs(30);
+const MEMORY_LEAST: u64 = 1 << 20;

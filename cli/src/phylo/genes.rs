@@ -1,27 +1,19 @@
-//! `sidecore phylo genes`.
+//! `sidecore phylo genes` and `species`: trees of loci, and the tree of many gene trees.
 
-use super::common::{self, Progress, Running};
-use super::limits;
-use crate::signals::{SIGINT, SIGTERM, raise_on};
+use super::common::{self, Progress, Running, TreeRunArgs, reader};
 use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Result, bail};
 use sidecore_offload::Pool;
-use sidecore_phylo::analysis::coordinator::Ended;
-use sidecore_phylo::analysis::genes::{GeneRow, Options};
-use sidecore_phylo::analysis::plan::{Goal, Ledger};
-use sidecore_phylo::analysis::report::GeneReport;
+use sidecore_phylo::analysis::genes::Options;
 use sidecore_phylo::analysis::supports::Support;
-use sidecore_phylo::io::checkpoint::Settings;
-use sidecore_phylo::io::data::GeneLoci;
-use sidecore_phylo::io::files::{Files, Names};
-use sidecore_phylo::io::ranks::farm::Crew;
-use sidecore_phylo::io::role::Role;
-use sidecore_phylo::io::run::Run;
-use sidecore_phylo::runner::Serial;
-use sidecore_terminal::values::Offered;
+use sidecore_phylo::io::data::TreeFile;
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::species::{Weighting, score_tree, species_tree, weighted_species_tree};
+use sidecore_terminal::values::{Offered, named};
+use sidecore_workflow::report::GeneReport;
+use sidecore_workflow::run;
 use std::path::PathBuf;
-use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -61,12 +53,14 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let options = self.options()?;
-        let genes = common::reader().gene_loci(&self.msa, &self.model)?;
-        let settings = genes.settings(&options);
-        let mut role = Role::here(&settings.identity())?;
-        let result = self.run_as(&mut role, &genes, options, settings);
-        role.settle(result, |rank, error| {
-            output::note!("sidecore: rank {rank}: {}", output::chain(error));
+        let loci = reader().gene_loci(&self.msa, &self.model)?;
+        common::in_role(&loci.settings(&options).identity(), |role| {
+            let stop = common::stop_flag()?;
+            let launch = self.running.launch(&self.prefix, &stop);
+            let ended = run::genes(&loci, &options, &launch, role, &mut Progress::new(false))?;
+            common::ended(ended, |report| {
+                output::report(self.json, &report, GeneReport::text)
+            })
         })
     }
 
@@ -89,75 +83,69 @@ impl Args {
             seed: self.seed,
         })
     }
+}
 
-    fn run_as(
-        &self,
-        role: &mut Role,
-        genes: &GeneLoci,
-        options: Options,
-        settings: Settings,
-    ) -> Result<Outcome> {
-        let began = Instant::now();
-        let stop = raise_on(&[SIGINT, SIGTERM])?;
-        limits::stop_with(&stop);
-        let cpus = role.cpus().to_vec();
-        let engines = self.running.engines(&cpus);
-        let config = self.running.pool(&cpus)?;
-        let goal = genes.job(options.clone(), Serial).goal();
-        // Only rank 0 has files; the ranks agree before any engine starts.
-        let mut own = match role.is_member() {
-            true => None,
-            false => Some(self.open(settings, goal, genes.bytes_about(&options))?),
-        };
-        role.agree(Some(1), own.as_ref().map(|(_, ledger)| ledger), 0);
-        let pool = Pool::start(config)?;
-        let job = genes.job(options, &pool);
-        let crew = Crew {
-            pool: &pool,
-            cpus: &cpus,
-            job: &job,
-            save_every: self.running.save_every(),
-        };
-        let Some((mut files, ledger)) = own.take() else {
-            role.work(None, crew)?;
-            return Ok(Outcome::Done);
-        };
-        let progress = Progress::new(&ledger, false);
-        let (ended, ledger) = role.with_ranks(None, crew, |ranks| {
-            let running = Run {
-                crew,
-                ranks,
-                seed: self.seed,
-                stop: &stop,
-                watch: &mut |ledger, has_changed| progress.show(ledger, has_changed),
-            };
-            running.go(&mut files, ledger)
-        })?;
-        // Before anything is written to standard error: the bar would be drawn into it.
-        progress.end();
-        if ended == Ended::Stopped {
-            return common::stopped(&mut files);
+#[derive(clap::Args)]
+pub(crate) struct SpeciesArgs {
+    /// Gene trees, in Newick or NEXUS
+    #[arg(value_name = "TREES")]
+    genes: PathBuf,
+    /// Remove branches of gene trees whose label is a number below this, such as 10 of bootstraps
+    #[arg(long, value_name = "SUPPORT")]
+    contract: Option<f64>,
+    /// Weigh the gene trees' quartets
+    #[arg(long, value_name = "WEIGHTS", value_parser = named(Weighting::NAMED))]
+    weights: Option<Weighting>,
+    /// Labels of branches without support and with full support, such as 0.333,1 of aBayes; 0,1
+    /// unless given, or 0,100 where a label is above 1
+    #[arg(long, value_name = "MIN,MAX", value_parser = range, requires = "weights")]
+    support_range: Option<[f64; 2]>,
+    /// Score this tree, in place of searching one
+    #[arg(long, value_name = "FILE")]
+    score: Option<PathBuf>,
+    #[command(flatten)]
+    run: TreeRunArgs,
+}
+
+impl SpeciesArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let pool = self.run.pool()?;
+        if let Some(by) = self.weights {
+            return self.weighted(by, &pool);
         }
-        let loci = GeneRow::all(&job, &ledger);
-        let written = files.write_genes(&loci)?;
-        let wall_s = began.elapsed().as_secs_f64();
-        files.log(&format!("done in {wall_s:.2} s"))?;
-        let report = GeneReport {
-            wall_s,
-            engines,
-            skipped: genes.skipped.clone(),
-            loci,
-            files: written,
+        let genes = |labels| reader().gene_trees(&self.genes, labels, self.contract);
+        let found = match &self.score {
+            Some(path) => {
+                let file = reader().trees(path)?;
+                let tree = file.only()?;
+                score_tree(&genes(tree.tip_labels())?, tree, &pool)?
+            }
+            None => species_tree(&genes(Vec::new())?, &pool)?,
         };
-        output::report(self.json, &report, GeneReport::text)
+        self.run.deliver(&found, &found.tree.to_string())
     }
 
-    /// The files of a new or a resumed run, and what is done of it.
-    fn open(&self, settings: Settings, goal: Goal, bytes: u64) -> Result<(Files, Ledger)> {
-        let (prefix, redo) = (&self.prefix, self.running.redo);
-        let (mut files, ledger) = Files::open(prefix, Names::Own, settings, goal, redo, bytes)?;
-        files.log(&format!("{} loci, seed {}", goal.starts, self.seed))?;
-        common::note_resumed(&mut files, &ledger)?;
-        Ok((files, ledger))
+    /// The same with weights of the quartets.
+    fn weighted(&self, by: Weighting, pool: &Pool) -> Result<Outcome> {
+        let scored = match &self.score {
+            Some(path) => Some(reader().trees(path)?),
+            None => None,
+        };
+        let tree = scored.as_ref().map(TreeFile::only).transpose()?;
+        let labels = tree.map(Newick::tip_labels).unwrap_or_default();
+        let weights = (by, self.support_range);
+        let read = reader().weighted_gene_trees(&self.genes, labels, self.contract, weights);
+        let (genes, weights) = read?;
+        let found = weighted_species_tree(&genes, &weights, tree, pool)?;
+        self.run.deliver(&found, &found.tree.to_string())
     }
+}
+
+/// The ends of a range.
+fn range(text: &str) -> Result<[f64; 2], String> {
+    let ends = text.split_once(',').and_then(|(least, most)| {
+        let ends: [f64; 2] = [least.trim().parse().ok()?, most.trim().parse().ok()?];
+        ends.iter().all(|end| end.is_finite()).then_some(ends)
+    });
+    ends.ok_or_else(|| "not two numbers with a comma between, such as 0,100".to_owned())
 }

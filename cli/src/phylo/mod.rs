@@ -1,25 +1,18 @@
 //! `sidecore phylo`: one file a command, or a few that belong together.
 
 mod ancestors;
-mod beagle;
 #[cfg(feature = "bench")]
 mod bench;
 mod common;
-mod concordance;
-mod date;
-mod draw;
 mod evaluate;
 mod genes;
-mod limits;
 mod models;
 mod outbreak;
 mod root;
 mod search;
 mod simulate;
-mod species;
 mod support;
 mod trees;
-mod wide;
 
 #[cfg(not(feature = "bench"))]
 use crate::no_bench as bench;
@@ -27,9 +20,12 @@ use crate::signals::{SIGXFSZ, raise_on};
 use crate::{Outcome, run_each};
 use anyhow::Result;
 use clap::Subcommand;
+use sidecore_sys::preload::Library;
+use std::ffi::OsString;
+use std::path::Path;
 
 /// The trees of a file in Newick or NEXUS, as Newick, one a line: for the page of `sidecore ui`.
-pub(crate) fn trees_as_text(path: &std::path::Path) -> Result<String> {
+pub(crate) fn trees_as_text(path: &Path) -> Result<String> {
     let trees = common::reader().trees(path)?.newicks;
     Ok(trees.iter().map(|tree| format!("{tree}\n")).collect())
 }
@@ -39,7 +35,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    limits: limits::Limits,
+    limits: common::Limits,
 }
 
 impl Args {
@@ -62,9 +58,9 @@ pub(crate) enum Command {
     /// A tree for each locus, with supports; resumable.
     Genes(genes::Args),
     /// One tree of many gene trees, by their quartets.
-    Species(species::Args),
+    Species(genes::SpeciesArgs),
     /// Shares of gene trees and sites that agree with a tree's branches.
-    Concordance(concordance::Args),
+    Concordance(support::ConcordanceArgs),
     /// Write how well replicates support a tree's branches on that tree.
     Support(support::Args),
     /// Evolve an alignment along a tree.
@@ -86,11 +82,11 @@ pub(crate) enum Command {
     /// Root trees by an outgroup, at the midpoint, or by minimal ancestor deviation.
     Root(root::Args),
     /// Dates of a tree's nodes, by a clock fitted to its lengths.
-    Date(date::Args),
+    Date(root::DateArgs),
     /// Draw a tree as SVG.
-    Draw(draw::Args),
+    Draw(trees::DrawArgs),
     /// Run MrBayes, BEAST or another program that uses BEAGLE on Sidecore's kernels.
-    Beagle(beagle::Args),
+    Beagle(BeagleArgs),
     /// Measure on this machine.
     Bench(bench::Args),
 }
@@ -101,3 +97,30 @@ impl Command {
             Ancestors Outbreak Place Test Consensus Root Date Draw Beagle Bench)
     }
 }
+
+#[derive(clap::Args)]
+pub(crate) struct BeagleArgs {
+    /// The most cores for likelihoods [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    engines: Option<u16>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+impl BeagleArgs {
+    /// Becomes the program, so that its exit status, signals, terminal and children are its own;
+    /// returns only where that could not be started.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let engines = self.engines.map(|engines| engines.to_string().into());
+        match LIBRARY.exec(&self.command, ("SIDECORE_BEAGLE_ENGINES", engines))? {}
+    }
+}
+
+// Programs load it by its soname, which the file's name need not be: the dynamic linker compares
+// sonames.
+const LIBRARY: Library = Library {
+    name: "libhmsbeagle.so",
+    installed_name: Some("libhmsbeagle.so.1"),
+    variable: "SIDECORE_BEAGLE_LIBRARY",
+};

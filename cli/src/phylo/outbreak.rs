@@ -1,8 +1,6 @@
 //! `sidecore phylo outbreak`.
 
 use super::common::{self, reader};
-use super::limits;
-use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -11,9 +9,8 @@ use sidecore_outbreak::{
     Genomes, ModelChoice, Options, Outbreak, OutbreakError, Progress, ReadOptions, ReferenceChoice,
     Report, Style, infer,
 };
-use sidecore_phylo::dating::{ClockOptions, Dated, Dates, date, dating_bytes};
+use sidecore_phylo::dating::{ClockOptions, Dated, Dates};
 use sidecore_phylo::newick::Newick;
-use sidecore_sys::width::ToU64;
 use sidecore_terminal::progress::{Shape, bar};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -86,12 +83,14 @@ impl Args {
         for path in files.into_iter().flatten() {
             output::check_file(path)?;
         }
-        let known = self.dates.as_deref().map(dates_of).transpose()?;
+        let known = match &self.dates {
+            Some(path) => Some(reader().dates(path)?),
+            None => None,
+        };
         let pool = self.run.pool()?;
         let genomes = self.genomes(&pool)?;
         // Until here a signal ends the process.
-        let stop = raise_on(&[SIGINT, SIGTERM])?;
-        limits::stop_with(&stop);
+        let stop = common::stop_flag()?;
         let bar = bar(Shape::Count, 0);
         let found = infer(genomes, &options, &pool, &mut |it| show(&bar, it), &stop);
         bar.finish_and_clear();
@@ -147,7 +146,7 @@ impl Args {
     fn genomes(&self, pool: &Pool) -> Result<Genomes> {
         let options = ReadOptions {
             reference: ReferenceChoice::named(self.reference.as_deref()),
-            memory: limits::memory().of_work(),
+            memory: common::memory().of_work(),
         };
         let shown = || self.msa.display().to_string();
         let genomes = Genomes::read(&self.msa, &options, pool).with_context(shown)?;
@@ -155,7 +154,7 @@ impl Args {
             let count = genomes.left_out();
             tracing::warn!("records of other variants than single bases: {count}, left out");
         }
-        limits::check_work("the tree", genomes.work_bytes())?;
+        common::memory().check_work("the tree", genomes.work_bytes())?;
         Ok(genomes)
     }
 
@@ -172,13 +171,8 @@ impl Args {
             Some(known) => known,
             None => Dates::of_names(tree).with_context(shown)?,
         };
-        let need = dating_bytes(tree, pool.engines().to_u64(), 0);
-        limits::check_work("dating the tree", need)?;
-        let dated = date(tree, &known, &ClockOptions::new(sites), pool).with_context(shown)?;
-        if dated.dates_unused > 0 {
-            let count = dated.dates_unused;
-            tracing::warn!("dates of names that the tree does not have: {count}");
-        }
+        let options = ClockOptions::new(sites);
+        let dated = reader().dated((tree, &self.msa), &known, &options, pool)?;
         output::wanted(&self.dated, || format!("{}\n", dated.tree))?;
         output::wanted(&self.dates_table, || dated.table())?;
         Ok(dated)
@@ -191,12 +185,6 @@ impl Args {
         }
         Ok(())
     }
-}
-
-/// The dates in a file.
-fn dates_of(path: &Path) -> Result<Dates> {
-    let known = Dates::parse(&reader().text(path)?);
-    known.with_context(|| path.display().to_string())
 }
 
 /// Shows how far the inference is.

@@ -1,9 +1,9 @@
-//! `sidecore phylo root`.
+//! `sidecore phylo root` and `date`: roots of trees, and dates of rooted ones.
 
-use super::common::{self, reader};
-use super::limits;
+use super::common::{self, TreeRunArgs, reader};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
+use sidecore_phylo::dating::{ClockOptions, Dates, without_outgroup};
 use sidecore_phylo::io::data::rooted_model;
 use sidecore_phylo::io::input;
 use sidecore_phylo::newick::Newick;
@@ -12,7 +12,9 @@ use sidecore_phylo::rooting::{
     Method, ModelRoots, Rooted, Rootstrap, by_model, check_steps, root, root_bytes, rootstrap,
 };
 use sidecore_phylo::topology;
+use sidecore_sys::width::ToUsize;
 use sidecore_terminal::progress::{advance, counted};
+use sidecore_terminal::values::number;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -108,13 +110,13 @@ impl Args {
                  NONREV{{FILE}}"
             )
         })?;
-        let (alignment, patterns, _) = common::patterns(msa, name.alphabet())?;
+        let (alignment, patterns, _) = reader().patterns(msa, name.alphabet())?;
         let file = reader().trees(&self.trees)?;
         let tree = file.only()?;
         let start = RootedModel::new(name.clone(), &patterns);
         let nodes = tree.nodes().len() + 1;
         let need = all_roots_bytes(nodes, patterns.len(), alignment.sites(), &start);
-        limits::check_work("the likelihoods of the roots", need)?;
+        common::memory().check_work("the likelihoods of the roots", need)?;
         let options = topology::Options {
             replicates: self.replicates as usize,
             seed: self.seed,
@@ -144,7 +146,7 @@ impl Args {
 
 /// Refuses trees that take long, unless the user has said how long it may take.
 pub(super) fn check_time(path: &Path, trees: &[Newick]) -> Result<()> {
-    match limits::is_timed() {
+    match common::is_timed() {
         true => Ok(()),
         false => check_steps(trees).with_context(|| path.display().to_string()),
     }
@@ -165,4 +167,83 @@ pub(super) fn outgroup(names: &str) -> Result<Vec<String>> {
 #[derive(serde::Serialize)]
 struct Json {
     trees: Vec<Rooted>,
+}
+
+#[derive(clap::Args)]
+#[command(
+    group = clap::ArgGroup::new("known").required(true).args(["dates", "dates_in_names"]),
+    group = clap::ArgGroup::new("of").required(true).args(["sites", "msa"])
+)]
+pub(crate) struct DateArgs {
+    /// Rooted tree with lengths, in Newick or NEXUS
+    #[arg(value_name = "TREE")]
+    tree: PathBuf,
+    /// Dates of tips and ancestors, a line each
+    #[arg(long, value_name = "FILE")]
+    dates: Option<PathBuf>,
+    /// Take the dates from the ends of the tips' names, behind `|`, `@`, `_` or `/`
+    #[arg(long)]
+    dates_in_names: bool,
+    /// Number of the alignment's sites
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sites: Option<u32>,
+    /// Alignment whose sites are counted
+    #[arg(long, value_name = "FILE")]
+    msa: Option<PathBuf>,
+    /// Root the tree by these tips, and remove them: names with `,` between, or @FILE with a name
+    /// a line
+    #[arg(long, value_name = "NAMES|@FILE")]
+    outgroup: Option<String>,
+    /// Rate that is known, in place of the best one
+    #[arg(long, value_name = "RATE")]
+    #[arg(value_parser = number(|it| (1e-15..=1e9).contains(&it), "a number from 1e-15 to 1e9"))]
+    rate: Option<f64>,
+    /// Replicates of the lengths, for intervals
+    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    replicates: u32,
+    /// Standard deviation of the branches' rates in the replicates, as a share of the rate
+    #[arg(long, value_name = "SHARE", default_value = "0.2")]
+    #[arg(value_parser = number(|it| (0.0..=10.0).contains(&it), "a number from 0 to 10"))]
+    spread: f64,
+    /// Seed of the replicates
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// Write a table of all dates to this file, a line a node, between tabs
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    #[command(flatten)]
+    run: TreeRunArgs,
+}
+
+impl DateArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let pool = self.run.pool()?;
+        let file = reader().trees(&self.tree)?;
+        let mut tree = file.only()?.clone();
+        let shown = || self.tree.display().to_string();
+        if let Some(names) = &self.outgroup {
+            tree = without_outgroup(&tree, outgroup(names)?).with_context(shown)?;
+        }
+        let known = match &self.dates {
+            Some(path) => reader().dates(path)?,
+            None => Dates::of_names(&tree).with_context(shown)?,
+        };
+        let sites = match (self.sites, &self.msa) {
+            (Some(sites), _) => sites.to_usize(),
+            (None, Some(msa)) => reader().alignment(msa)?.sites(),
+            // One of both is required.
+            (None, None) => 1,
+        };
+        let options = ClockOptions {
+            rate: self.rate,
+            replicates: self.replicates,
+            spread: self.spread,
+            seed: self.seed,
+            ..ClockOptions::new(sites)
+        };
+        let found = reader().dated((&tree, &self.tree), &known, &options, &pool)?;
+        output::wanted(&self.table, || found.table())?;
+        self.run.deliver(&found, &found.tree.to_string())
+    }
 }

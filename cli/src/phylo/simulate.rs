@@ -1,7 +1,6 @@
 //! `sidecore phylo simulate`.
 
-use super::common::reader;
-use super::limits;
+use super::common::{self, reader};
 use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -63,7 +62,7 @@ impl Args {
         };
         let (taxa, sites) = (tree.taxa(), self.sites.to_usize());
         let what = format!("an alignment of {taxa} taxa");
-        limits::check_work(&what, simulation_bytes(&model, taxa, sites))?;
+        common::memory().check_work(&what, simulation_bytes(&model, taxa, sites))?;
         let alignment = simulate(&tree, &names, &model, sites, self.seed)?;
         output::bytes(&self.output, &alignment.to_phylip())?;
         output::wanted(&self.tree_out, || format!("{}\n", tree.to_newick(&names)))?;

@@ -1,15 +1,17 @@
-//! `sidecore phylo support`.
+//! `sidecore phylo support` and `concordance`: what is known of a tree's branches.
 
-use super::common;
-use crate::Outcome;
+use super::common::{self, reader};
 use crate::values::models;
+use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
-use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Support, SupportReport};
+use sidecore_phylo::concordance::Concordance;
 use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::support::{Kind, Reference};
+use sidecore_phylo::tree::Tree;
 use sidecore_terminal::values::Offered;
+use sidecore_workflow::setup::check_bnni;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -59,8 +61,8 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        common::check_bnni(self.bnni, &[self.support])?;
-        let file = common::reader().trees(&self.tree)?;
+        check_bnni(self.bnni, &[self.support])?;
+        let file = reader().trees(&self.tree)?;
         let tree = file.only()?;
         let (labelled, replicates, values) = match (self.support, &self.bootstraps) {
             (Support::Replicates(kind), Some(path)) => self.of_replicates(tree, kind, path)?,
@@ -85,9 +87,9 @@ impl Args {
         kind: Kind,
         path: &Path,
     ) -> Result<(Newick, usize, Vec<f64>)> {
-        let replicates = common::reader().trees(path)?.newicks;
+        let replicates = reader().trees(path)?.newicks;
         let reference = Reference::new(tree).with_context(|| self.tree.display().to_string())?;
-        let pool = Pool::start(PoolConfig::default())?;
+        let pool = common::pool(None)?;
         let tally = reference.tally_all(&replicates, kind, &pool);
         let tally = tally.with_context(|| path.display().to_string())?;
         let values = reference.values(&tally);
@@ -113,9 +115,68 @@ impl Args {
             lengths: linkage(None, &parts).with_context(|| model.clone())?,
             bnni: self.bnni,
         };
-        let labelled = common::alignment_support(options, tree, names, parts, &pool)
+        let labelled = options
+            .on(tree, names, parts, &pool, common::support_bar(kind))
             .with_context(|| self.tree.display().to_string())?;
         let values = kind.values(&labelled);
         Ok((labelled, self.replicates as usize, values))
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ConcordanceArgs {
+    /// Tree (Newick or NEXUS) whose branches are looked at
+    #[arg(long, value_name = "FILE")]
+    tree: PathBuf,
+    /// Gene trees, in Newick or NEXUS
+    #[arg(long, value_name = "FILE", required_unless_present = "msa")]
+    genes: Option<PathBuf>,
+    /// Alignment of the sites, or a folder of loci
+    #[arg(long, value_name = "FILE|FOLDER", requires = "model")]
+    msa: Option<PathBuf>,
+    /// Model, or file of partitions; for parsimony it says which characters are states
+    #[arg(long, value_name = "MODEL|FILE", requires = "msa")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
+    model: Option<String>,
+    /// Site concordance by likelihood, too, with lengths and parameters fitted
+    #[arg(long, requires = "msa")]
+    likelihood: bool,
+    /// Quartets of taxa a branch; all where there are no more than that
+    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    quartets: u32,
+    /// Seed of the quartets
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// Write a table of all values to this file, a line a branch, between tabs
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    #[command(flatten)]
+    run: common::TreeRunArgs,
+}
+
+impl ConcordanceArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let pool = self.run.pool()?;
+        let file = reader().trees(&self.tree)?;
+        let tree = file.only()?;
+        let mut found = Concordance::new(tree);
+        if let Some(path) = &self.genes {
+            let genes = reader().gene_trees(path, tree.tip_labels(), None)?;
+            found.add_genes(&genes, &pool)?;
+        }
+        if let (Some(msa), Some(model)) = (&self.msa, &self.model) {
+            let data = common::data(msa, model)?;
+            let (names, parts) = (data.alignment.names(), data.partitions.parts);
+            let own = Tree::from_newick(tree, names);
+            let own = own.with_context(|| self.tree.display().to_string())?;
+            found.add_sites(names, &parts, (self.quartets, self.seed), &pool)?;
+            if self.likelihood {
+                let linked = linkage(None, &parts)?;
+                found.add_likelihood(names, own, (parts, linked), &pool)?;
+            }
+        }
+        output::wanted(&self.table, || found.table())?;
+        self.run.deliver(&found, &found.labelled().to_string())
     }
 }

@@ -1,12 +1,15 @@
-//! `sidecore phylo consensus` and `compare`: what takes trees alone.
+//! `sidecore phylo consensus`, `compare` and `draw`: what takes trees alone.
 
 use super::common::{self, reader};
-use super::limits;
+use super::root::check_time;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
 use sidecore_phylo::compare::{Distance, TreeSet, compare, compare_all};
 use sidecore_phylo::consensus::{Rule, consensus_within};
+use sidecore_phylo::rooting::Method;
+use sidecore_plot::{TreeForm, TreeOptions, TreeTheme};
 use sidecore_terminal::values::{named, number};
+use sidecore_workflow::picture;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -15,11 +18,7 @@ pub(crate) struct ConsensusArgs {
     #[arg(value_name = "TREES")]
     trees: PathBuf,
     /// Branches that the consensus has
-    #[arg(long, default_value = "majority", value_parser = named([
-        ("strict", "Those of all trees", Rule::Strict),
-        ("majority", "Those of more than half of the trees", Rule::Majority),
-        ("extended", EXTENDED, Rule::Extended),
-    ]))]
+    #[arg(long, default_value = "majority", value_parser = named(Rule::NAMED))]
     rule: Rule,
     /// Branches that more than this share of the trees has, 0.5 to 1, in place of a rule
     #[arg(long, value_name = "SHARE", conflicts_with = "rule")]
@@ -37,7 +36,6 @@ pub(crate) struct ConsensusArgs {
 }
 
 const ABOVE: &str = "a number of at least 0.5 and below 1";
-const EXTENDED: &str = "These, then the most frequent of the others as long as they are compatible";
 
 impl ConsensusArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
@@ -88,7 +86,7 @@ impl CompareArgs {
             bail!("{} has one tree: name another file, too", shown());
         }
         // Distances grow with the square of the trees: the bound is not that of the file's size.
-        let memory = limits::memory().of_work();
+        let memory = common::memory().of_work();
         let set = compare_all(&first.newicks, memory).with_context(shown)?;
         if let Some(path) = &self.output {
             output::file(path, &set.table())?;
@@ -99,4 +97,80 @@ impl CompareArgs {
         }
         output::report(self.json, &set, TreeSet::text)
     }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DrawArgs {
+    /// Tree, in Newick or NEXUS
+    #[arg(value_name = "TREE")]
+    tree: PathBuf,
+    /// Picture to write: .svg, .html, or by rsvg-convert .png and .pdf
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Shape
+    #[arg(long, default_value = "rectangular", value_parser = named(TreeForm::NAMED))]
+    form: TreeForm,
+    /// Colours
+    #[arg(long, default_value = "auto", value_parser = named(TreeTheme::NAMED))]
+    theme: TreeTheme,
+    /// Which of the file's trees, from 1
+    #[arg(long, value_name = "N", default_value = "1")]
+    number: usize,
+    /// Root to draw it with: midpoint, mad, or tips of an outgroup with `,` between
+    #[arg(long, value_name = "midpoint|mad|NAMES")]
+    root: Option<String>,
+    /// Draw all tips to the same end, without lengths
+    #[arg(long)]
+    cladogram: bool,
+    /// Keep the file's order of branches, not the smaller ones first
+    #[arg(long)]
+    keep_order: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl DrawArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        output::check_picture(&self.output)?;
+        let shown = || self.tree.display().to_string();
+        let trees = reader().trees(&self.tree)?.newicks;
+        let chosen = self.number.checked_sub(1).and_then(|at| trees.get(at));
+        let tree = chosen.with_context(|| {
+            let (number, count) = (self.number, trees.len());
+            format!("--number {number}: {} has {count} trees", shown())
+        })?;
+        let method = self.root.as_deref().map(|by| match by {
+            "midpoint" => Method::Midpoint,
+            "mad" => Method::Mad,
+            tips => Method::Outgroup(tips.split(',').map(|tip| tip.trim().to_owned()).collect()),
+        });
+        if method == Some(Method::Mad) {
+            check_time(&self.tree, std::slice::from_ref(tree))?;
+        }
+        let options = TreeOptions {
+            form: self.form,
+            theme: self.theme,
+            cladogram: self.cladogram,
+            keep_order: self.keep_order,
+            ..TreeOptions::default()
+        };
+        let svg = picture::draw(tree, method.as_ref(), options).with_context(shown)?;
+        output::picture(&self.output, &svg)?;
+        if self.json {
+            output::json(&Json {
+                taxa: tree.tips().count(),
+                file: self.output,
+                file_bytes: svg.len(),
+            })?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    taxa: usize,
+    file: PathBuf,
+    file_bytes: usize,
 }

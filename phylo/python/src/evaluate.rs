@@ -9,7 +9,7 @@ use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Suppor
 use sidecore_phylo::ancestors::AncestralSequences;
 use sidecore_phylo::evaluation::{self, EvaluationOptions, Fit};
 use sidecore_phylo::io::data::linkage;
-use sidecore_phylo::likelihood::{Likelihood, LikelihoodError, Options};
+use sidecore_phylo::likelihood::LikelihoodError;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::placement::{self, Queries};
 use sidecore_phylo::support::Reference;
@@ -235,7 +235,7 @@ pub(crate) fn ancestors<'py>(
     opt: &str,
     engines: Option<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let fit = choose("opt", opt, &FITS)?;
+    let fit = choose("opt", opt, &Fit::NAMED)?;
     let (names, sites) = (alignment.inner.names(), alignment.inner.sites());
     if fit == Fit::Nothing {
         parts::warn_of_lengths(py, &tree)?;
@@ -250,9 +250,7 @@ pub(crate) fn ancestors<'py>(
             runner: &pool,
             stop,
         };
-        let mut own = Likelihood::partitioned(tree, parts, runner, Options::default())?;
-        own.set_lengths(lengths);
-        let lnl = fit.apply(&mut own, EPSILON)?;
+        let (own, lnl) = fit.likelihood(tree, (parts, lengths), EPSILON, runner)?;
         let (tree, parts) = (own.tree(), own.parts());
         let found = AncestralSequences::new((tree, lnl), names, parts, sites, None);
         let changes = found.mutations(tree, names, parts);
@@ -294,7 +292,7 @@ pub(crate) fn support<'py>(
     bnni: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let newick = parts::newick(&tree)?;
-    let kinds = Support::ALL.map(|own| (own.name(), own));
+    let kinds = Support::ALL.map(|own| (own.name(), "", own));
     let chosen = choose("kind", kind, &kinds)?;
     if bnni && chosen != Support::Alignment(AlignmentKind::Ufboot) {
         return Err(PhyloError::new_err(
@@ -376,7 +374,7 @@ pub(crate) fn place<'py>(
     keep: usize,
     engines: Option<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let fit = choose("opt", opt, &FITS)?;
+    let fit = choose("opt", opt, &Fit::NAMED)?;
     let newick = parts::newick(&tree)?;
     if fit == Fit::Nothing {
         parts::warn_of_lengths(py, &tree)?;
@@ -396,9 +394,7 @@ pub(crate) fn place<'py>(
             runner: &pool,
             stop,
         };
-        let mut own = Likelihood::partitioned(tree, parts, runner, Options::default())?;
-        own.set_lengths(lengths);
-        fit.apply(&mut own, EPSILON)?;
+        let (own, _) = fit.likelihood(tree, (parts, lengths), EPSILON, runner)?;
         Ok(placement::place(
             &queries,
             (own.tree(), own.parts()),
@@ -420,11 +416,5 @@ pub(crate) fn enough(replicates: u32) -> PyResult<u32> {
     }
 }
 
-/// Parameters to fit, by name.
-pub(crate) const FITS: [(&str, Fit); 3] = [
-    ("none", Fit::Nothing),
-    ("branches", Fit::Branches),
-    ("all", Fit::All),
-];
 /// Gain in log-likelihood below which a fit before other work ends.
 const EPSILON: f64 = 0.001;

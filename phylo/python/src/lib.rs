@@ -3,8 +3,8 @@
 //! - [`alignment`]: alignments from files, text and NumPy arrays.
 //! - [`rooted`]: the likelihood of a tree under any model, and roots; [`evaluate`]: that under
 //!   reversible models, and what is made of it; [`search`]: searches and bootstraps, gene trees;
-//!   [`tools`]: simulated alignments, and what is done with trees alone; [`models`]: choice of
-//!   models; [`draw`]: pictures.
+//!   [`tools`]: simulated alignments, and what is done with trees alone, pictures too; [`models`]:
+//!   choice of models.
 //! - [`interrupt`]: long calls without the interpreter's lock, which Ctrl-C ends.
 //!
 //! Must stay true: what these functions find is what `sidecore phylo` finds with the same options
@@ -14,7 +14,6 @@
 //! `python/sidecore_phylo/_native.pyi`.
 
 mod alignment;
-mod draw;
 mod evaluate;
 mod interrupt;
 mod models;
@@ -38,11 +37,11 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(rooted::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(search::search, module)?)?;
     module.add_class::<models::ModelFit>()?;
-    module.add_class::<draw::Picture>()?;
+    module.add_class::<tools::Picture>()?;
     module.add_function(wrap_pyfunction!(models::models, module)?)?;
     module.add_function(wrap_pyfunction!(models::partition_models, module)?)?;
     module.add_function(wrap_pyfunction!(search::genes, module)?)?;
-    module.add_function(wrap_pyfunction!(draw::draw, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::draw, module)?)?;
     module.add_function(wrap_pyfunction!(tools::simulate, module)?)?;
     module.add_function(wrap_pyfunction!(tools::compare, module)?)?;
     module.add_function(wrap_pyfunction!(tools::compare_all, module)?)?;

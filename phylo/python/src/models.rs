@@ -5,14 +5,13 @@ use crate::interrupt::{Stoppable, interruptible};
 use crate::parts::{self, PhyloError, TreeText, choose, refuse};
 use pyo3::prelude::*;
 use sidecore_phylo::io::data::parts_to_model;
-use sidecore_phylo::msa::{Alphabet, GeneticCode, Patterns};
+use sidecore_phylo::msa::{GeneticCode, Patterns};
 use sidecore_phylo::parsimony::parsimony_tree;
 use sidecore_phylo::random::Random;
-use sidecore_phylo::selection::partitions::{Merge, Relaxed, Scheme, select_partitions};
-use sidecore_phylo::selection::{
-    Criterion, Fit, Options, Selection, SelectionError, likely_alphabet, select,
-};
+use sidecore_phylo::selection::partitions::{Scheme, select_partitions};
+use sidecore_phylo::selection::{Criterion, Fit, Options, Selection, SelectionError, select};
 use sidecore_phylo::tree::Tree;
+use sidecore_workflow::choice::{self, Kind};
 
 /// A model that was fitted, and its scores: the least is the best.
 #[pyclass(frozen, module = "sidecore_phylo")]
@@ -105,19 +104,12 @@ pub(crate) fn models(
     engines: Option<usize>,
     code: u8,
 ) -> PyResult<Vec<ModelFit>> {
-    // What is no state is refused where the patterns are made.
-    let states = alignment.inner.multistates().unwrap_or(2);
     let code = GeneticCode::new(code)
         .ok_or_else(|| PhyloError::new_err(format!("code={code}: 1 to 6, 9 to 16 or 21 to 25")))?;
-    let alphabets = [
-        ("auto", likely_alphabet(&alignment.inner)),
-        ("dna", Alphabet::Dna),
-        ("protein", Alphabet::Protein),
-        ("binary", Alphabet::Binary),
-        ("multistate", Alphabet::Multistate(states)),
-        ("codon", Alphabet::Codon(code)),
-    ];
-    let alphabet = choose("data", data, &alphabets)?;
+    let kind = choose("data", data, &Kind::NAMED)?;
+    let alphabet = kind
+        .alphabet(&alignment.inner, code)
+        .ok_or_else(|| PhyloError::new_err("a character is no state of multistate data"))?;
     let options = options(criterion, free_rates_max, classes_max)?;
     let patterns = Patterns::new(&alignment.inner, alphabet).map_err(refuse)?;
     parts::warn_of(py, &alignment.inner, std::iter::once(&patterns))?;
@@ -162,20 +154,8 @@ pub(crate) fn partition_models<'py>(
             "rcluster={rcluster}: a percentage above 0, up to 100"
         )));
     }
-    let relaxed = |is_fast| {
-        Merge::Relaxed(Relaxed {
-            percent: rcluster,
-            pairs_max: rcluster_max,
-            is_fast,
-        })
-    };
-    let merges = [
-        ("none", Merge::None),
-        ("greedy", Merge::Greedy),
-        ("rcluster", relaxed(false)),
-        ("rclusterf", relaxed(true)),
-    ];
-    let merge = choose("merge", merge, &merges)?;
+    let merge = choose("merge", merge, &choice::Scheme::NAMED)?;
+    let merge = merge.merge(Some(rcluster), rcluster_max);
     let options = options(criterion, free_rates_max, classes_max)?;
     let (alignment, text) = alignment::loci(loci, lines, "auto")?;
     let named = parts_to_model(&alignment, &text, "the partitions").map_err(refuse)?;
@@ -195,19 +175,14 @@ pub(crate) fn partition_models<'py>(
         select_partitions(&tree, &alignment, &named, merge, &options, runner, |_| {})
     };
     let scheme = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
-    let dict = parts::report(py, &scheme.summary(&named, options.criterion).0)?;
+    let dict = parts::report(py, &scheme.summary(&named, options.criterion))?;
     dict.set_item("lines", scheme.to_lines(&named))?;
     Ok(dict)
 }
 
 /// Options of a choice.
 fn options(criterion: &str, free_rates_max: usize, classes_max: usize) -> PyResult<Options> {
-    let criteria = [
-        ("bic", Criterion::Bic),
-        ("aicc", Criterion::Aicc),
-        ("aic", Criterion::Aic),
-    ];
-    let criterion = choose("criterion", criterion, &criteria)?;
+    let criterion = choose("criterion", criterion, &Criterion::NAMED)?;
     if free_rates_max > FREE_RATES_MAX {
         return Err(PhyloError::new_err(format!(
             "free_rates_max={free_rates_max}: {FREE_RATES_MAX} at most"

@@ -161,12 +161,8 @@ pub(crate) fn report<'py>(py: Python<'py>, report: &impl Serialize) -> PyResult<
 
 /// A way of sharing lengths among partitions; none for what the models ask for.
 pub(crate) fn linked(brlen: Option<&str>) -> PyResult<Option<Lengths>> {
-    let all = [
-        ("linked", Lengths::Linked),
-        ("scaled", Lengths::Scaled),
-        ("unlinked", Lengths::Unlinked),
-    ];
-    brlen.map(|name| choose("brlen", name, &all)).transpose()
+    let chosen = brlen.map(|name| choose("brlen", name, &Lengths::NAMED));
+    chosen.transpose()
 }
 
 /// The cores that this process may use, and engines: the same number unless given.
@@ -203,15 +199,12 @@ pub(crate) fn refuse(error: impl Error) -> PyErr {
     PhyloError::new_err(printable(&text).into_owned())
 }
 
-/// The choice of this name, for the keyword `what`.
-pub(crate) fn choose<T: Copy>(what: &str, given: &str, choices: &[(&str, T)]) -> PyResult<T> {
-    if let Some((_, found)) = choices.iter().find(|(name, _)| *name == given) {
+/// The choice of this name, for the keyword `what`; each has a line about it.
+pub(crate) fn choose<T: Copy>(what: &str, given: &str, all: &[(&str, &str, T)]) -> PyResult<T> {
+    if let Some((.., found)) = all.iter().find(|(name, ..)| *name == given) {
         return Ok(*found);
     }
-    let names: Vec<String> = choices
-        .iter()
-        .map(|(name, _)| format!("{name:?}"))
-        .collect();
+    let names: Vec<String> = all.iter().map(|(name, ..)| format!("{name:?}")).collect();
     let names = names.join(", ");
     // The last comma of the list is an "or".
     let names = match names.rsplit_once(", ") {

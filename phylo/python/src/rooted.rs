@@ -1,10 +1,10 @@
 //! Likelihoods of trees under any model; nonreversible ones and those of populations; roots.
 
 use crate::alignment::{Alignment, input};
-use crate::draw::Root;
-use crate::evaluate::{Evaluation, FITS, enough, evaluate as reversible};
+use crate::evaluate::{Evaluation, enough, evaluate as reversible};
 use crate::interrupt::{Stoppable, interruptible};
 use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
+use crate::tools::Root;
 use pyo3::prelude::*;
 use sidecore_phylo::evaluation::{self, Fit};
 use sidecore_phylo::io::data::rooted_model;
@@ -90,7 +90,7 @@ pub(crate) fn evaluate(
     site_rates: bool,
     engines: Option<usize>,
 ) -> PyResult<Evaluation> {
-    let fit = choose("opt", opt, &FITS)?;
+    let fit = choose("opt", opt, &Fit::NAMED)?;
     // With one that is no number a fit would not see that it has ended.
     if !(1e-9..=1e3).contains(&epsilon) {
         return Err(PhyloError::new_err(format!(

@@ -391,10 +391,10 @@ struct Genes<'g> {
 /// Kinds of support by a locus' alignment, by name.
 fn supports(names: &[String]) -> PyResult<Vec<AlignmentKind>> {
     let kinds = Support::ALL.into_iter().filter_map(|own| match own {
-        Support::Alignment(kind) => Some((own.name(), kind)),
+        Support::Alignment(kind) => Some((own.name(), "", kind)),
         Support::Replicates(_) => None,
     });
-    let kinds: Vec<(&str, AlignmentKind)> = kinds.collect();
+    let kinds: Vec<(&str, &str, AlignmentKind)> = kinds.collect();
     let chosen = names.iter().map(|name| choose("support", name, &kinds));
     chosen.collect()
 }

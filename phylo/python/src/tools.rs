@@ -1,5 +1,5 @@
 //! Simulated alignments, and what is done with trees alone: distances, consensus, species,
-//! concordance, dates.
+//! concordance, dates, pictures.
 
 use crate::alignment::Alignment;
 use crate::interrupt::{Stoppable, interruptible};
@@ -10,18 +10,21 @@ use sidecore_phylo::analysis::AnalysisError;
 use sidecore_phylo::concordance::Concordance;
 use sidecore_phylo::consensus::{Rule, consensus as agreed};
 use sidecore_phylo::dating::{ClockOptions, Dates, DatingError, date as dated, without_outgroup};
-use sidecore_phylo::evaluation::Fit;
 use sidecore_phylo::io::data::{check_lengths, linkage, model_name};
-use sidecore_phylo::likelihood::{Likelihood, Options};
 use sidecore_phylo::model::Model;
-use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::quartets::GeneTrees;
+use sidecore_phylo::rooting::Method;
 use sidecore_phylo::species::{
     GeneWeights, Weighting, score_tree, species_tree, weighted_species_tree,
 };
 use sidecore_phylo::{compare as trees, simulate as evolve};
+use sidecore_plot::{TreeForm, TreeOptions, TreeTheme};
+use sidecore_sys::folder::Folder;
+use sidecore_workflow::picture;
 use std::collections::BTreeMap;
+use std::io::{Error, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Evolves an alignment along `tree`, or along a random tree of `taxa` taxa; returns it and the
@@ -109,12 +112,7 @@ pub(crate) fn consensus<'py>(
     above: Option<f64>,
     skip: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let rules = [
-        ("strict", Rule::Strict),
-        ("majority", Rule::Majority),
-        ("extended", Rule::Extended),
-    ];
-    let named = choose("rule", rule, &rules)?;
+    let named = choose("rule", rule, &Rule::NAMED)?;
     let rule = match above {
         Some(share) if (0.5..1.0).contains(&share) => Rule::Above(share),
         Some(share) => {
@@ -149,12 +147,7 @@ pub(crate) fn species<'py>(
     let labels = tree.as_ref().map(Newick::tip_labels);
     let texts = parts::newicks(&genes)?;
     let genes = gene_trees(labels.unwrap_or_default(), &texts, contract)?;
-    let kinds = [
-        ("support", Weighting::Support),
-        ("lengths", Weighting::Lengths),
-        ("both", Weighting::Both),
-    ];
-    let by = weights.map(|name| choose("weights", name, &kinds));
+    let by = weights.map(|name| choose("weights", name, &Weighting::NAMED));
     let weights = by
         .transpose()?
         .map(|by| GeneWeights::new(&genes, &texts, contract, by, support_range).map_err(refuse));
@@ -223,14 +216,9 @@ pub(crate) fn concordance<'py>(
                     runner: &pool,
                     stop,
                 };
-                let patterns: Vec<&Patterns> = parts.iter().map(|part| &part.patterns).collect();
-                found.add_sites(names, &patterns, (quartets.max(1), seed), &runner)?;
+                found.add_sites(names, &parts, (quartets.max(1), seed), &runner)?;
                 if likelihood {
-                    let parts = parts.clone();
-                    let mut own = Likelihood::partitioned(own, parts, runner, Options::default())?;
-                    own.set_lengths(linked);
-                    Fit::All.apply(&mut own, EPSILON)?;
-                    found.add_likelihood(names, (own.tree(), own.parts()), &runner)?;
+                    found.add_likelihood(names, own, (parts, linked), runner)?;
                 }
                 Ok(())
             };
@@ -341,6 +329,97 @@ pub(crate) fn date<'py>(
     parts::report(py, &found)
 }
 
+/// A picture of a tree, which notebooks show.
+#[pyclass(frozen, module = "sidecore_phylo")]
+pub(crate) struct Picture {
+    /// The picture as SVG.
+    #[pyo3(get)]
+    svg: String,
+}
+
+#[pymethods]
+impl Picture {
+    /// From SVG, as pickle makes it again.
+    #[new]
+    fn new(svg: String) -> Self {
+        Self { svg }
+    }
+
+    fn __getnewargs__(&self) -> (&str,) {
+        (&self.svg,)
+    }
+
+    /// Writes it to a file: all of it, or, where that fails, none.
+    fn save(&self, path: PathBuf) -> PyResult<()> {
+        // A bare name has an empty parent, which cannot be opened.
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        let name = path.file_name();
+        let name = name.ok_or_else(|| Error::from(ErrorKind::InvalidFilename))?;
+        let folder = Folder::open(folder.unwrap_or(Path::new(".")))?;
+        Ok(folder.replace(name, 0o666, |file| file.write_all(self.svg.as_bytes()))?)
+    }
+
+    fn _repr_svg_(&self) -> &str {
+        &self.svg
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Picture({} bytes of SVG)", self.svg.len())
+    }
+}
+
+/// Draws a tree in Newick; labels of inner nodes are supports. `root` is "midpoint", "mad" or the
+/// tips of an outgroup.
+#[pyfunction]
+#[pyo3(signature = (
+    tree, *, form="rectangular", theme="auto", root=None, cladogram=false, keep_order=false
+))]
+pub(crate) fn draw(
+    tree: TreeText,
+    form: &str,
+    theme: &str,
+    root: Option<Root>,
+    cladogram: bool,
+    keep_order: bool,
+) -> PyResult<Picture> {
+    let options = TreeOptions {
+        form: choose("form", form, &TreeForm::NAMED)?,
+        theme: choose("theme", theme, &TreeTheme::NAMED)?,
+        cladogram,
+        keep_order,
+        ..TreeOptions::default()
+    };
+    let method = root.map(Root::method).transpose()?;
+    let svg = picture::draw(&parts::newick(&tree)?, method.as_ref(), options);
+    let svg = svg.map_err(refuse)?;
+    Ok(Picture { svg })
+}
+
+/// A way to root a tree.
+#[derive(FromPyObject)]
+pub(crate) enum Root {
+    By(String),
+    Outgroup(Vec<String>),
+}
+
+impl Root {
+    /// The same for the functions of trees.
+    pub(crate) fn method(self) -> PyResult<Method> {
+        match self {
+            Self::Outgroup(tips) => Ok(Method::Outgroup(tips)),
+            Self::By(name) => match name.as_str() {
+                "midpoint" => Ok(Method::Midpoint),
+                "mad" => Ok(Method::Mad),
+                _ => Err(PhyloError::new_err(format!(
+                    "root={name:?}: \"midpoint\", \"mad\" or a list of tips"
+                ))),
+            },
+        }
+    }
+}
+
 /// Gene trees of the taxa `labels` alone, where there are some.
 fn gene_trees(labels: Vec<String>, trees: &[Newick], contract: Option<f64>) -> PyResult<GeneTrees> {
     let taxa = labels.len();
@@ -356,5 +435,3 @@ fn gene_trees(labels: Vec<String>, trees: &[Newick], contract: Option<f64>) -> P
 /// As the command line has them: more would not end, or need more memory than there is.
 const SITES_MAX: usize = 100_000_000;
 const REPLICATES_MAX: u32 = 100_000;
-/// Gain in log-likelihood below which a fit ends.
-const EPSILON: f64 = 0.01;

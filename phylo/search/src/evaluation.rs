@@ -22,6 +22,40 @@ pub enum Fit {
 }
 
 impl Fit {
+    /// All of them by name, with a line about each.
+    pub const NAMED: [(&str, &str, Self); 3] = [
+        (
+            "none",
+            "Nothing: the tree and the model as given",
+            Self::Nothing,
+        ),
+        ("branches", "Branch lengths", Self::Branches),
+        (
+            "all",
+            "Branch lengths and the model's free parameters",
+            Self::All,
+        ),
+    ];
+
+    /// The likelihood of a tree, fitted until a round gains less than `epsilon`, and its logarithm.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// [`LikelihoodError`].
+    pub fn likelihood<R: Runner>(
+        self,
+        tree: Tree,
+        (parts, lengths): (Vec<PartOptions>, Lengths),
+        epsilon: f64,
+        runner: R,
+    ) -> Result<(Likelihood<R>, f64), LikelihoodError> {
+        let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
+        // Before the fit, which decides by it what may move.
+        likelihood.set_lengths(lengths);
+        let lnl = self.apply(&mut likelihood, epsilon)?;
+        Ok((likelihood, lnl))
+    }
+
     /// Fits until a round gains less than `epsilon`; returns the log-likelihood. Blocks.
     ///
     /// # Errors
@@ -254,10 +288,8 @@ pub fn evaluate(
     options: &EvaluationOptions,
     runner: impl Runner,
 ) -> Result<Evaluation, LikelihoodError> {
-    let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
-    // Before the fit, which decides by it what may move.
-    likelihood.set_lengths(options.lengths);
-    let lnl = options.fit.apply(&mut likelihood, options.epsilon)?;
+    let (fit, epsilon) = (options.fit, options.epsilon);
+    let (mut likelihood, lnl) = fit.likelihood(tree, (parts, options.lengths), epsilon, runner)?;
     let mut sites = Vec::new();
     if let Some(columns) = options.sites {
         sites = likelihood.site_log_likelihoods()?;

@@ -54,6 +54,18 @@ pub enum TreeForm {
     Circular,
 }
 
+impl TreeForm {
+    /// All of them by name, with a line about each.
+    pub const NAMED: [(&str, &str, Self); 2] = [
+        (
+            "rectangular",
+            "From left to right, a row for each tip",
+            Self::Rectangular,
+        ),
+        ("circular", "Around a circle", Self::Circular),
+    ];
+}
+
 /// Colours of a picture that stands alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TreeTheme {
@@ -64,6 +76,19 @@ pub enum TreeTheme {
     Light,
     /// Light lines on black.
     Dark,
+}
+
+impl TreeTheme {
+    /// All of them by name, with a line about each.
+    pub const NAMED: [(&str, &str, Self); 3] = [
+        (
+            "auto",
+            "Light, or dark where the reader's programs are",
+            Self::Auto,
+        ),
+        ("light", "Dark lines on white", Self::Light),
+        ("dark", "Light lines on black", Self::Dark),
+    ];
 }
 
 /// Options of a tree's picture.

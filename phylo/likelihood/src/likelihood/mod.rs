@@ -123,6 +123,21 @@ pub enum Lengths {
     Unlinked,
 }
 
+impl Lengths {
+    /// All of them by name, with a line about each.
+    pub const NAMED: [(&str, &str, Self); 3] = [
+        ("linked", "One length a branch", Self::Linked),
+        ("scaled", SCALED, Self::Scaled),
+        (
+            "unlinked",
+            "Each partition has lengths of its own",
+            Self::Unlinked,
+        ),
+    ];
+}
+
+const SCALED: &str = "One length a branch, times a factor that is fitted for each partition";
+
 /// The likelihood of a tree under the models of its partitions.
 #[derive(Debug)]
 pub struct Likelihood<R> {

@@ -96,7 +96,8 @@ pub struct GeneRow {
     pub(crate) taxa: usize,
     pub(crate) sites: usize,
     pub(crate) model: String,
-    pub(crate) lnl: f64,
+    /// Its log-likelihood.
+    pub lnl: f64,
     pub(crate) wall_s: f64,
     pub(crate) tree: String,
 }

@@ -230,7 +230,7 @@ struct Seen {
 
 /// The best tree so far.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Best {
+pub struct Best {
     /// Its log-likelihood.
     pub log_likelihood: f64,
     /// The tree.
@@ -262,7 +262,7 @@ impl Growing {
 
     /// Steps of all searches so far, and the best tree, with the taxa's names.
     #[must_use]
-    pub(crate) fn look(&self, names: &[String]) -> (u64, Option<Best>) {
+    pub fn look(&self, names: &[String]) -> (u64, Option<Best>) {
         let seen = self.0.lock();
         let (steps, best) = (seen.steps, seen.best.clone());
         // The text of a large tree takes milliseconds.

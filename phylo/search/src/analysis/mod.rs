@@ -3,7 +3,6 @@
 //! - [`plan`]: the pieces of work, their state, their order, and the time that is left. Pure.
 //! - [`job`]: does a piece: a search; [`genes`]: a piece a locus, each with a tree of its own.
 //! - [`setup`]: what a run is asked for; [`supports`]: support of its best tree.
-//! - [`report`]: the results, for people and programs.
 //! - [`workers`]: pieces as tasks on a pool's engines. [`coordinator`]: hands them out, here and to
 //!   other processes.
 //!
@@ -14,7 +13,6 @@ pub mod coordinator;
 pub mod genes;
 pub mod job;
 pub mod plan;
-pub mod report;
 pub mod setup;
 pub mod supports;
 pub mod workers;

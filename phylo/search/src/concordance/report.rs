@@ -3,7 +3,8 @@
 //! Must stay true: rows stand in the order of the tree's branches, whichever values they have.
 
 use super::{GeneFactors, SiteFactors, by_genes, by_likelihood, by_sites, labelled};
-use crate::likelihood::Part;
+use crate::evaluation::Fit;
+use crate::likelihood::{Lengths, LikelihoodError, PartOptions};
 use crate::msa::Patterns;
 use crate::newick::Newick;
 use crate::quartets::{Around, GeneTrees, branches};
@@ -93,28 +94,32 @@ impl<'t> Concordance<'t> {
     pub fn add_sites(
         &mut self,
         names: &[String],
-        parts: &[&Patterns],
+        parts: &[PartOptions],
         (quartets, seed): (u32, u64),
         runner: &impl Runner,
     ) -> Result<(), OffloadError> {
-        let found = by_sites(parts, &around(self.tree, names), quartets, seed, runner)?;
+        let parts: Vec<&Patterns> = parts.iter().map(|part| &part.patterns).collect();
+        let found = by_sites(&parts, &around(self.tree, names), quartets, seed, runner)?;
         self.added[1] = true;
         self.each(found, |branch, own| branch.sites = own);
         Ok(())
     }
 
-    /// Adds the shares of sites by likelihood, with the lengths of `fitted`, which is the tree.
-    /// Blocks.
+    /// Adds the shares of sites by likelihood, on the tree as `own`, whose lengths and the models'
+    /// free parameters are fitted. Blocks.
     ///
     /// # Errors
-    /// As [`Self::add_genes`].
+    /// [`LikelihoodError`].
     pub fn add_likelihood(
         &mut self,
         names: &[String],
-        (fitted, parts): (&Tree, &[Part]),
-        runner: &impl Runner,
-    ) -> Result<(), OffloadError> {
-        let found = by_likelihood(fitted, parts, &around(self.tree, names), runner)?;
+        own: Tree,
+        parts: (Vec<PartOptions>, Lengths),
+        runner: impl Runner + Copy,
+    ) -> Result<(), LikelihoodError> {
+        let (fitted, _) = Fit::All.likelihood(own, parts, EPSILON, runner)?;
+        let (tree, parts) = (fitted.tree(), fitted.parts());
+        let found = by_likelihood(tree, parts, &around(self.tree, names), &runner)?;
         self.added[2] = true;
         self.each(found, |branch, own| branch.likelihood = own);
         Ok(())
@@ -193,6 +198,8 @@ fn around(tree: &Newick, labels: &[String]) -> Vec<Around> {
     })
 }
 
+/// Gain in log-likelihood below which the fit ends.
+const EPSILON: f64 = 0.01;
 const COLUMNS: [&str; 16] = [
     "clade", "label", "length", "gcf", "gdf1", "gdf2", "gdfp", "gn", "scf", "sdf1", "sdf2", "sn",
     "scfl", "sdfl1", "sdfl2", "snl",

@@ -40,6 +40,21 @@ pub enum Rule {
     Extended,
 }
 
+impl Rule {
+    /// Those with a name, and a line about each.
+    pub const NAMED: [(&str, &str, Self); 3] = [
+        ("strict", "Those of all trees", Self::Strict),
+        (
+            "majority",
+            "Those of more than half of the trees",
+            Self::Majority,
+        ),
+        ("extended", EXTENDED, Self::Extended),
+    ];
+}
+
+const EXTENDED: &str = "These, then the most frequent of the others as long as they are compatible";
+
 /// A consensus tree.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Consensus {

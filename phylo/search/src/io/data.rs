@@ -134,7 +134,11 @@ pub enum DataError {
 }
 
 /// The place of an error.
-pub(crate) trait At<T> {
+pub trait At<T> {
+    /// The result, whose error names the place first.
+    ///
+    /// # Errors
+    /// [`DataError::At`].
     fn at(self, place: impl Display) -> Result<T, DataError>;
 }
 
@@ -427,7 +431,7 @@ impl Reader {
         let mut alignment = self.alignment(msa)?;
         // A file wins over a model of the same name: the user has put it there.
         let partitions = if Path::new(model).is_file() {
-            let text = self.parts_text(model, &mut alignment)?;
+            let text = self.parts_text(Path::new(model), &mut alignment)?;
             Partitions::of_lines(&alignment, &shown, &text, model)?
         } else if !alignment.loci().is_empty() {
             let text = alignment.lines_of_loci(model);
@@ -480,6 +484,29 @@ impl Reader {
         Ok(found)
     }
 
+    /// The partitions of an alignment, which was read from `msa`, under a model or as the lines of a
+    /// file name them.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn parts(
+        self,
+        alignment: &Alignment,
+        msa: &Path,
+        model: &str,
+    ) -> Result<Vec<PartOptions>, DataError> {
+        let found = match Path::new(model).is_file() {
+            true => {
+                let text = self.text(model.as_ref())?;
+                Partitions::of_lines(alignment, msa.display(), &text, model)?
+            }
+            false => self.whole(alignment, msa, model)?,
+        };
+        let patterns = found.parts.iter().map(|part| &part.patterns);
+        self.findings(msa, alignment, patterns);
+        Ok(found.parts)
+    }
+
     /// Oddities of an alignment, after a warning of each kind.
     pub fn findings<'p>(
         self,
@@ -492,6 +519,22 @@ impl Reader {
             (self.warn)(&format!("{}: {warning}", msa.display()));
         }
         findings
+    }
+
+    /// Reads an alignment as one part: with its patterns of sites in an alphabet, and what is odd
+    /// about it.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn patterns(
+        self,
+        msa: &Path,
+        alphabet: Alphabet,
+    ) -> Result<(Alignment, Patterns, Findings), DataError> {
+        let alignment = self.alignment(msa)?;
+        let patterns = Patterns::new(&alignment, alphabet).at(msa.display())?;
+        let findings = self.findings(msa, &alignment, [&patterns]);
+        Ok((alignment, patterns, findings))
     }
 
     /// Reads an alignment; of a folder the alignments of its files, side by side, and likewise of
@@ -521,8 +564,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`DataError`].
-    pub fn parts_text(self, file: &str, alignment: &mut Alignment) -> Result<String, DataError> {
-        let path = Path::new(file);
+    pub fn parts_text(self, path: &Path, alignment: &mut Alignment) -> Result<String, DataError> {
         let text = self.text(path)?;
         match self.of_files(&text, path, Some(alignment))? {
             None => Ok(text),

@@ -3,7 +3,7 @@
 //! - [`checkpoint`]: the state of a run, from which it can be resumed.
 //! - [`input`]: input files, and the memory that they may take; [`data`]: the alignments, trees and
 //!   models in them, checked against one another; [`partitions`]: files that say which sites have
-//!   which model; [`setup`]: a run, from its options and files.
+//!   which model.
 //! - [`files`]: a run's output files; those of other runs are not overwritten.
 //! - [`run`]: a run, in one process or led from rank 0; [`role`]: which of them this
 //!   process is; [`ranks`]: its other processes; `mpi`, with
@@ -15,14 +15,12 @@ pub mod checkpoint;
 pub mod data;
 pub mod files;
 pub mod input;
-pub mod live;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 pub mod partitions;
 pub mod ranks;
 pub mod role;
 pub mod run;
-pub mod setup;
 
 use crate::analysis::AnalysisError;
 use std::path::PathBuf;

@@ -77,6 +77,13 @@ pub enum Criterion {
 }
 
 impl Criterion {
+    /// All of them by name, with a line about each.
+    pub const NAMED: [(&str, &str, Self); 3] = [
+        ("bic", "Bayesian information criterion", Self::Bic),
+        ("aicc", "Akaike's, corrected for few sites", Self::Aicc),
+        ("aic", "Akaike's", Self::Aic),
+    ];
+
     /// Its usual name.
     #[must_use]
     pub fn name(self) -> &'static str {

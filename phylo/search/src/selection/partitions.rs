@@ -18,7 +18,6 @@ use crate::likelihood::{self, Lengths, Likelihood, PartOptions};
 use crate::msa::{Alignment, Alphabet, Patterns};
 use crate::runner::Runner;
 use crate::tree::Tree;
-use sidecore_terminal::Text;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -130,16 +129,16 @@ struct Merger {
 }
 
 impl Scheme {
-    /// The scheme in figures, for programs and for people; `criterion` is the one of the scores.
+    /// The scheme in figures; `criterion` is the one of the scores.
     #[must_use]
-    pub fn summary(&self, parts: &[Part], criterion: Criterion) -> (impl serde::Serialize, Text) {
+    pub fn summary(&self, parts: &[Part], criterion: Criterion) -> SchemeSummary {
         let subset = |subset: &Subset| SubsetSummary {
             name: subset.name(parts),
             sites: subset.sites.len(),
             model: subset.selection.best().name.clone(),
             lnl: subset.selection.best().lnl,
         };
-        let summary = SchemeSummary {
+        SchemeSummary {
             criterion: criterion.name(),
             lnl: self.lnl,
             parameters: self.parameters,
@@ -147,9 +146,7 @@ impl Scheme {
             score: self.score,
             score_before: self.score_before,
             subsets: self.subsets.iter().map(subset).collect(),
-        };
-        let text = summary.text(parts.len());
-        (summary, text)
+        }
     }
 
     /// As a file of partitions: lengths scaled where there are several.
@@ -167,7 +164,7 @@ impl Scheme {
 
 /// A scheme in figures.
 #[derive(Debug, Clone, serde::Serialize)]
-pub(super) struct SchemeSummary {
+pub struct SchemeSummary {
     /// The criterion's name.
     pub criterion: &'static str,
     /// As [`Scheme::lnl`].
@@ -181,20 +178,20 @@ pub(super) struct SchemeSummary {
     /// As [`Scheme::score_before`].
     pub score_before: f64,
     /// The subsets, in order.
-    pub(crate) subsets: Vec<SubsetSummary>,
+    pub(super) subsets: Vec<SubsetSummary>,
 }
 
 /// A subset in figures.
 #[derive(Debug, Clone, serde::Serialize)]
-pub(crate) struct SubsetSummary {
+pub(super) struct SubsetSummary {
     /// The names of its parts.
-    pub name: String,
+    pub(super) name: String,
     /// Number of columns.
-    pub sites: usize,
+    pub(super) sites: usize,
     /// The best model's name.
-    pub model: String,
+    pub(super) model: String,
     /// Its log-likelihood.
-    pub lnl: f64,
+    pub(super) lnl: f64,
 }
 
 /// Progress of a choice.

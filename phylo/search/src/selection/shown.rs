@@ -79,7 +79,8 @@ impl SelectionReport {
 
 impl SchemeSummary {
     /// The score, and a row for each subset; `parts` is the number of partitions.
-    pub(super) fn text(&self, parts: usize) -> Text {
+    #[must_use]
+    pub fn text(&self, parts: usize) -> Text {
         let mut text = Text::new();
         text.line(format!(
             "{} {:.3} with {} of {parts} subsets (each partition by itself: {:.3})",

@@ -163,7 +163,7 @@ impl Reader {
         let mut alignment = self.alignment(msa)?;
         let (text, file) = match Path::new(model).is_file() {
             true => {
-                let text = self.parts_text(model, &mut alignment)?;
+                let text = self.parts_text(Path::new(model), &mut alignment)?;
                 (text, model.to_owned())
             }
             false if alignment.loci().is_empty() => return Err(DataError::OneLocus).at(shown),

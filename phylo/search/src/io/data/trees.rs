@@ -1,6 +1,7 @@
 //! Trees of an analysis: read from files, and checked against an alignment's taxa.
 
 use super::{At, DataError, Reader};
+use crate::dating::{ClockOptions, Dated, Dates, date, dating_bytes};
 use crate::io::input::{self, Input};
 use crate::likelihood::LENGTH_MIN;
 use crate::msa::{Alignment, Patterns, Warning};
@@ -11,6 +12,7 @@ use crate::random::Random;
 use crate::species::{GeneWeights, Weighting};
 use crate::tree::Tree;
 use sidecore_bare::width::ToU64;
+use sidecore_offload::Pool;
 use std::path::{Path, PathBuf};
 
 /// Refuses branches of negative length, where lengths are used as they are.
@@ -163,6 +165,37 @@ impl Reader {
             newicks,
             memory,
         })
+    }
+
+    /// Reads a file of dates.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn dates(self, path: &Path) -> Result<Dates, DataError> {
+        Dates::parse(&self.text(path)?).at(path.display())
+    }
+
+    /// Dates a rooted tree, of the file `of`; warns of dates that are of none of its nodes. Blocks.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn dated(
+        self,
+        (tree, of): (&Newick, &Path),
+        known: &Dates,
+        options: &ClockOptions,
+        pool: &Pool,
+    ) -> Result<Dated, DataError> {
+        let need = dating_bytes(tree, pool.engines().to_u64(), options.replicates);
+        self.memory.check_work("dating the tree", need)?;
+        let found = date(tree, known, options, pool).at(of.display())?;
+        if found.dates_unused > 0 {
+            let count = found.dates_unused;
+            (self.warn)(&format!(
+                "dates of names that the tree does not have: {count}"
+            ));
+        }
+        Ok(found)
     }
 
     /// The tree to fit models on: the file's, or else one by parsimony.

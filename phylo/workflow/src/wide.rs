@@ -1,41 +1,18 @@
-//! `sidecore phylo search --effort fast`: one quick climb as the work of a run.
+//! One quick climb as the work of a run.
 
-use super::limits;
-use anyhow::{Result, ensure};
-use clap::builder::TypedValueParser;
+use crate::{WorkflowError, refuse};
+use parking_lot::Mutex;
 use sidecore_offload::{Pool, task};
 use sidecore_phylo::analysis::AnalysisError;
 use sidecore_phylo::analysis::plan::{Kind, Outcome, Piece};
 use sidecore_phylo::analysis::setup::Setup;
 use sidecore_phylo::analysis::workers::{Job, Watch};
+use sidecore_phylo::io::input::Memory;
 use sidecore_phylo::likelihood::Lengths;
-use sidecore_terminal::values::named;
 use sidecore_wide::{Inference, Options, State, Step, WideError};
-use std::sync::{Mutex, PoisonError};
-
-/// Effort of a search.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effort {
-    /// Until no move gains.
-    Full,
-    /// One quick climb.
-    Fast,
-}
-
-/// Names of efforts.
-pub(super) fn efforts() -> impl TypedValueParser<Value = Effort> {
-    named([
-        ("full", "Until no move gains anything", Effort::Full),
-        (
-            "fast",
-            "One quick climb, for thousands of sequences",
-            Effort::Fast,
-        ),
-    ])
-}
 
 /// The one search of a run of little effort.
-pub(super) struct Wide<'r> {
+pub(crate) struct Wide<'r> {
     inference: Inference<'r>,
     options: Options,
     pool: &'r Pool,
@@ -45,14 +22,18 @@ pub(super) struct Wide<'r> {
 
 impl<'r> Wide<'r> {
     /// Of a run's data, if they fit into memory.
-    pub(super) fn new(run: &'r Setup, pool: &'r Pool) -> Result<Self> {
+    pub(crate) fn new(
+        run: &'r Setup,
+        pool: &'r Pool,
+        memory: Memory,
+    ) -> Result<Self, WorkflowError> {
         let lengths = run.lengths();
-        ensure!(
-            lengths != Lengths::Unlinked,
-            "--effort fast takes no --brlen unlinked: give linked or scaled"
-        );
-        let inference = Inference::new(run.names(), run.parts())?;
-        limits::check_work("the tree", inference.bytes())?;
+        if lengths == Lengths::Unlinked {
+            return refuse("--effort fast takes no --brlen unlinked: give linked or scaled");
+        }
+        let inference = Inference::new(run.names(), run.parts());
+        let inference = inference.map_err(|error| WorkflowError::Caller(error.into()))?;
+        memory.check_work("the tree", inference.bytes())?;
         Ok(Self {
             inference,
             options: Options {
@@ -65,9 +46,8 @@ impl<'r> Wide<'r> {
     }
 
     /// The step that is being done.
-    pub(super) fn now(&self) -> String {
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        now.clone()
+    pub(crate) fn now(&self) -> String {
+        self.now.lock().clone()
     }
 
     fn show(&self, step: &Step<'_>) {
@@ -77,8 +57,7 @@ impl<'r> Wide<'r> {
         };
         let lnl = step.state.map(State::lnl).filter(|lnl| lnl.is_finite());
         let lnl = lnl.map_or(String::new(), |lnl| format!(", log-likelihood {lnl:.1}"));
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        *now = format!("{}{count}{lnl}", step.stage);
+        *self.now.lock() = format!("{}{count}{lnl}", step.stage);
     }
 }
 

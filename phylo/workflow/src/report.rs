@@ -1,12 +1,11 @@
 //! Reports for people and programs: of a finished run, of gene trees, and of evaluated trees.
 
-use super::genes::GeneRow;
-use super::plan::{Kind, Ledger};
-use crate::constraint::Terrace;
-use crate::evaluation::Evaluation;
-use crate::io::data::Data;
-use crate::msa::Findings;
 use serde::Serialize;
+use sidecore_phylo::analysis::genes::GeneRow;
+use sidecore_phylo::analysis::plan::{Kind, Ledger};
+use sidecore_phylo::constraint::Terrace;
+use sidecore_phylo::evaluation::Evaluation;
+use sidecore_phylo::msa::Findings;
 use sidecore_terminal::Text;
 use std::path::PathBuf;
 
@@ -25,7 +24,8 @@ pub struct Report {
     /// Verdict of the last convergence test; nothing where none was made.
     converged: Option<bool>,
     tasks: Vec<Task>,
-    files: Vec<PathBuf>,
+    /// The files that were written.
+    pub files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -39,8 +39,7 @@ struct Task {
 impl Report {
     /// The results in a ledger, which `engines` made in `wall_s` seconds under `policy`; `files`
     /// are those that were written.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         ledger: &Ledger,
         wall_s: f64,
         engines: usize,
@@ -133,7 +132,7 @@ impl GeneReport {
 
 /// Report of the evaluation of one tree or more, for people and programs.
 #[derive(Debug, Clone, Serialize)]
-pub struct EvaluationReport {
+pub(crate) struct EvaluationReport {
     lnl: f64,
     taxa: usize,
     /// All columns of the file.
@@ -148,31 +147,18 @@ pub struct EvaluationReport {
     tree_length: f64,
     /// Number of the best of `trees`, from 1: the fields above are of this one.
     best_tree: usize,
-    trees: Vec<Evaluation>,
+    pub(crate) trees: Vec<Evaluation>,
     engines: usize,
     wall_s: f64,
 }
 
 impl EvaluationReport {
-    /// Of the evaluations of one tree or more under the models of `data`, which `engines` made in
-    /// `wall_s` seconds.
+    /// Of the evaluations of one tree or more, which `engines` made in `wall_s` seconds; the data
+    /// have this number of taxa, sites and patterns.
     ///
     /// # Panics
     /// When there is no evaluation.
-    #[must_use]
-    pub fn new(data: &Data, evaluated: Vec<Evaluation>, engines: usize, wall_s: f64) -> Self {
-        let (alignment, parts) = (&data.alignment, &data.partitions.parts);
-        let patterns: usize = parts.iter().map(|part| part.patterns.len()).sum();
-        let size = [alignment.names().len(), alignment.sites(), patterns];
-        Self::of(evaluated, &data.findings, size, engines, wall_s)
-    }
-
-    /// The same of trees under one model; the data have this number of taxa, sites and patterns.
-    ///
-    /// # Panics
-    /// When there is no evaluation.
-    #[must_use]
-    pub fn of(
+    pub(crate) fn new(
         evaluated: Vec<Evaluation>,
         findings: &Findings,
         [taxa, sites, patterns]: [usize; 3],
@@ -206,8 +192,7 @@ impl EvaluationReport {
     }
 
     /// The same for people.
-    #[must_use]
-    pub fn text(&self) -> Text {
+    pub(crate) fn text(&self) -> Text {
         if self.trees[0].root_frequencies.is_some() {
             return self.rooted_text();
         }
@@ -270,8 +255,8 @@ fn trees_of(terrace: Terrace) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::plan::{Bootstraps, Goal};
-    use crate::bootstrap::Options;
+    use sidecore_phylo::analysis::plan::{Bootstraps, Goal};
+    use sidecore_phylo::bootstrap::Options;
 
     #[test]
     fn a_report_of_nothing_has_no_best() {

@@ -2,17 +2,17 @@
 //!
 //! Must stay true: nothing is computed before a reader asks; the search never waits for one.
 
-use crate::analysis::job::{Best, Growing};
-use crate::analysis::plan::Ledger;
 use parking_lot::Mutex;
 use serde_json::json;
+use sidecore_phylo::analysis::job::{Best, Growing};
+use sidecore_phylo::analysis::plan::Ledger;
 use sidecore_status::{Kind, Status};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// The finished part of a run, for its status.
 #[derive(Debug, Clone, Default)]
-pub struct Finished(Arc<Mutex<Tasks>>);
+pub(crate) struct Finished(Arc<Mutex<Tasks>>);
 
 #[derive(Debug, Default)]
 struct Tasks {
@@ -23,7 +23,7 @@ struct Tasks {
 
 impl Finished {
     /// Takes over what the ledger says; call it after each change.
-    pub fn note(&self, ledger: &Ledger) {
+    pub(crate) fn note(&self, ledger: &Ledger) {
         let [done, needed] = ledger.progress();
         let mut tasks = self.0.lock();
         (tasks.done, tasks.needed) = (done, needed);
@@ -41,8 +41,7 @@ impl Finished {
     }
 
     /// The status of a run that begins now, of an alignment under a model.
-    #[must_use]
-    pub fn status(
+    pub(crate) fn status(
         &self,
         alignment: String,
         model: String,
@@ -73,8 +72,8 @@ impl Finished {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::plan::{Bootstraps, Goal, Kind as Task, Next, Outcome};
-    use crate::bootstrap::Options;
+    use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind as Task, Next, Outcome};
+    use sidecore_phylo::bootstrap::Options;
 
     #[test]
     fn a_status_has_the_best_tree_so_far() {

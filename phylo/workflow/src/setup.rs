@@ -3,18 +3,41 @@
 //! Must stay true: two runs whose results may differ differ in a setting; the numbers of searches
 //! and bootstraps are none, since a later run may ask for more.
 
-use super::checkpoint::Settings;
-use super::data::{At, Data, DataError, Reader, linkage, model_name};
-use super::input;
-use crate::analysis::job::Starts;
-use crate::analysis::plan::{Bootstraps, Outcome};
-use crate::analysis::setup::{Request, Setup};
-use crate::likelihood::{Lengths, PartOptions};
-use crate::model::ModelError;
-use crate::msa::{Alignment, Findings};
-use crate::search::Constraint;
+use crate::{WorkflowError, refuse};
 use sidecore_bare::width::ToU64;
+use sidecore_phylo::analysis::job::Starts;
+use sidecore_phylo::analysis::plan::{Bootstraps, Outcome};
+use sidecore_phylo::analysis::setup::{Request, Setup};
+use sidecore_phylo::analysis::supports::{AlignmentKind, Support};
+use sidecore_phylo::io::checkpoint::Settings;
+use sidecore_phylo::io::data::{At, Data, DataError, Reader, linkage, model_name};
+use sidecore_phylo::io::input;
+use sidecore_phylo::likelihood::{Lengths, PartOptions};
+use sidecore_phylo::model::ModelError;
+use sidecore_phylo::msa::{Alignment, Findings};
+use sidecore_phylo::search::Constraint;
 use std::path::Path;
+
+/// Effort of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// Until no move gains.
+    Full,
+    /// One quick climb.
+    Fast,
+}
+
+impl Effort {
+    /// Names of efforts, with a line about each.
+    pub const NAMED: [(&str, &str, Self); 2] = [
+        ("full", "Until no move gains anything", Self::Full),
+        (
+            "fast",
+            "One quick climb, for thousands of sequences",
+            Self::Fast,
+        ),
+    ];
+}
 
 /// Options of a run, as a user gives them.
 #[derive(Debug, Clone, Copy)]
@@ -27,12 +50,16 @@ pub struct Choices<'c> {
     pub site_frequencies: Option<&'c str>,
     /// Linkage of the partitions' branch lengths.
     pub lengths: Option<Lengths>,
+    /// Effort of the searches.
+    pub effort: Effort,
     /// Searches.
     pub starts: Option<u32>,
     /// Kind of starting trees, or a file of them.
     pub start_trees: &'c str,
-    /// Bootstraps.
-    pub bootstraps: Bootstraps,
+    /// Bootstraps; none unless given, and with `all` until they have converged.
+    pub bootstraps: Option<Bootstraps>,
+    /// True for searches, bootstraps and support.
+    pub all: bool,
     /// The most of them until they have converged.
     pub bootstraps_max: u32,
     /// Makes them rapid.
@@ -43,6 +70,51 @@ pub struct Choices<'c> {
     pub constraint: Option<&'c Path>,
     /// Seed of all random numbers.
     pub seed: u64,
+    /// Kinds of support of the best tree.
+    pub supports: &'c [Support],
+    /// Refines ultrafast bootstraps by NNI moves.
+    pub bnni: bool,
+    /// Writes the best tree without its inner branches of no length, too.
+    pub polytomies: bool,
+}
+
+/// Kind of starting trees unless given.
+pub const START_TREES: &str = "mixed";
+
+/// Refuses `--bnni` where it would do nothing.
+///
+/// # Errors
+/// [`WorkflowError::Options`].
+pub fn check_bnni(bnni: bool, supports: &[Support]) -> Result<(), WorkflowError> {
+    match bnni && !supports.contains(&Support::Alignment(AlignmentKind::Ufboot)) {
+        true => refuse("--bnni refines ultrafast bootstraps: give --support ufboot"),
+        false => Ok(()),
+    }
+}
+
+impl Choices<'_> {
+    /// Refuses options that do not go together.
+    ///
+    /// # Errors
+    /// [`WorkflowError::Options`].
+    pub fn check(&self) -> Result<(), WorkflowError> {
+        check_bnni(self.bnni, self.supports)?;
+        let given = [
+            ("--starts", self.starts.is_some()),
+            ("--start-trees", self.start_trees != START_TREES),
+            ("--bootstraps", self.bootstraps.is_some()),
+            ("--rapid", self.rapid),
+            ("--jackknife", self.jackknife.is_some()),
+            ("--all", self.all),
+            ("--constraint", self.constraint.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) if self.effort == Effort::Fast => refuse(format!(
+                "--effort fast is one search from one tree: leave {option} out, or --effort"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A run, and what its files and messages need.
@@ -56,18 +128,25 @@ pub struct RunSetup {
     pub findings: Findings,
     /// Names of the partitions.
     pub part_names: Vec<String>,
+    /// The alignment and the model, for the run's status.
+    pub(crate) subject: [String; 2],
+    pub(crate) effort: Effort,
+    pub(crate) supports: Vec<Support>,
+    pub(crate) bnni: bool,
+    pub(crate) polytomies: bool,
 }
 
 impl RunSetup {
     /// Reads the files of a run; `choose` gives the partition of the model `auto`.
     ///
     /// # Errors
-    /// [`DataError`].
+    /// [`WorkflowError`].
     pub fn read<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         reader: Reader,
         choices: &Choices<'_>,
         choose: impl FnOnce(&Alignment) -> Result<PartOptions, E>,
-    ) -> Result<Self, DataError> {
+    ) -> Result<Self, WorkflowError> {
+        choices.check()?;
         let Data {
             alignment,
             partitions,
@@ -107,10 +186,20 @@ impl RunSetup {
             Some(path) => Some(constraint(reader, path, &alignment, &mut settings)?),
             None => None,
         };
+        // The same.
+        if choices.effort == Effort::Fast {
+            settings.add("--effort", "fast");
+        }
         let request = Request {
-            starts: choices.starts,
+            starts: match choices.effort {
+                Effort::Full => choices.starts,
+                Effort::Fast => Some(1),
+            },
             trees,
-            bootstraps: choices.bootstraps,
+            bootstraps: choices.bootstraps.unwrap_or(match choices.all {
+                true => Bootstraps::UntilConverged,
+                false => Bootstraps::Exactly(0),
+            }),
             bootstraps_max: choices.bootstraps_max,
             rapid: choices.rapid,
             jackknife: choices.jackknife,
@@ -118,11 +207,17 @@ impl RunSetup {
             lengths,
             seed: choices.seed,
         };
+        let path = std::path::absolute(choices.msa).unwrap_or_else(|_| choices.msa.to_owned());
         Ok(Self {
-            run: Setup::new(&alignment, parts, request)?,
+            run: Setup::new(&alignment, parts, request).map_err(DataError::from)?,
             settings,
             findings,
             part_names: partitions.names,
+            subject: [path.display().to_string(), choices.model.to_owned()],
+            effort: choices.effort,
+            supports: choices.supports.to_vec(),
+            bnni: choices.bnni,
+            polytomies: choices.polytomies,
         })
     }
 }
@@ -184,7 +279,7 @@ fn constraint(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::input::Memory;
+    use sidecore_phylo::io::input::Memory;
 
     fn identity(msa: &Path) -> String {
         let reader = Reader {
@@ -196,14 +291,19 @@ mod tests {
             model: "MULTI3_MK",
             site_frequencies: None,
             lengths: None,
+            effort: Effort::Full,
             starts: None,
             start_trees: "parsimony",
-            bootstraps: Bootstraps::Exactly(0),
+            bootstraps: None,
+            all: false,
             bootstraps_max: 1_000,
             rapid: false,
             jackknife: None,
             constraint: None,
             seed: 1,
+            supports: &[],
+            bnni: false,
+            polytomies: false,
         };
         let auto = |_: &Alignment| Err::<PartOptions, _>("not asked for");
         let read = RunSetup::read(reader, &choices, auto).unwrap();

@@ -1,0 +1,398 @@
+//! Given trees under a model of any kind: the likelihood of each, and what their sites say.
+//!
+//! Must stay true: options that a kind of model does not have are refused before the work, and so
+//! is work that takes more memory than is allowed.
+
+use crate::report::EvaluationReport;
+use crate::{WorkflowError, refuse};
+use serde::Serialize;
+use sidecore_offload::Pool;
+use sidecore_phylo::constraint::{terrace, with_characters};
+use sidecore_phylo::evaluation::{
+    Evaluation, EvaluationOptions, Fit, class_table, evaluate, evaluate_rooted, rate_table,
+    site_table,
+};
+use sidecore_phylo::heterotachy::{
+    self, ClassedEvaluation, ClassedModel, TreesModel, evaluate_trees,
+};
+use sidecore_phylo::io::data::{At, Reader, classed_model, linkage, rooted_model, trees_model};
+use sidecore_phylo::likelihood::{Lengths, PartOptions};
+use sidecore_phylo::msa::{Alignment, Findings, Patterns};
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::rooted::{
+    Counts, RootedLikelihood, RootedModel, RootedModelName, RootedTree, rooted_bytes,
+};
+use sidecore_phylo::tree::Tree;
+use sidecore_terminal::Text;
+use std::error::Error;
+use std::path::Path;
+use std::time::Instant;
+
+/// Trees that are to be evaluated, as a user names them.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'g> {
+    /// The alignment; of a model of populations, their counts.
+    pub msa: &'g Path,
+    /// The model, a file of partitions, or `auto`.
+    pub model: &'g str,
+    /// The trees.
+    pub trees: &'g Path,
+    /// True if frequencies of sites take the place of the model's own.
+    pub has_profiles: bool,
+    /// Parameters to fit.
+    pub fit: Fit,
+    /// Gain in log-likelihood below which the fit ends.
+    pub epsilon: f64,
+    /// Linkage of the partitions' branch lengths.
+    pub lengths: Option<Lengths>,
+    /// More than the likelihoods.
+    pub wanted: Wanted,
+}
+
+/// What is wanted of given trees besides their likelihoods.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted {
+    /// Each column's log-likelihood.
+    pub sites: bool,
+    /// The probabilities of each column's classes.
+    pub classes: bool,
+    /// Each column's rate.
+    pub rates: bool,
+    /// The tree's terrace.
+    pub terrace: bool,
+}
+
+/// Trees that were evaluated, for people and programs.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct Evaluated {
+    found: Found,
+    /// Names of the partitions.
+    #[serde(skip)]
+    names: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Found {
+    Trees(EvaluationReport),
+    Classes(ClassedReport),
+}
+
+/// Trees under a model of classes with lengths or trees of their own.
+#[derive(Debug, Serialize)]
+struct ClassedReport {
+    #[serde(flatten)]
+    found: ClassedEvaluation,
+    taxa: usize,
+    sites: usize,
+    engines: usize,
+    wall_s: f64,
+    #[serde(skip)]
+    patterns: Patterns,
+}
+
+impl Evaluated {
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        match &self.found {
+            Found::Trees(report) => report.text(),
+            Found::Classes(report) => report.found.text(),
+        }
+    }
+
+    /// Each column's log-likelihood on a line, if wanted: of several trees one after the other, with
+    /// tabs between.
+    #[must_use]
+    pub fn site_table(&self) -> String {
+        match &self.found {
+            Found::Trees(report) => site_table(&report.trees),
+            Found::Classes(report) => report.found.site_table(&report.patterns, report.sites),
+        }
+    }
+
+    /// The probabilities of each column's classes, if wanted, as a table with tabs between.
+    #[must_use]
+    pub fn class_table(&self) -> String {
+        match &self.found {
+            Found::Trees(report) => class_table(&report.trees[0].posteriors, &self.names),
+            Found::Classes(report) => report.found.class_table(&report.patterns),
+        }
+    }
+
+    /// The columns' rates, if wanted, as a table with tabs between.
+    #[must_use]
+    pub fn rate_table(&self) -> String {
+        match &self.found {
+            Found::Trees(report) => rate_table(&report.trees[0].posteriors, &self.names),
+            Found::Classes(_) => String::new(),
+        }
+    }
+
+    /// The trees with the lengths used, a line each; of unlinked lengths a line for each partition.
+    #[must_use]
+    pub fn trees(&self) -> String {
+        let lines = |newicks: &[String]| -> String {
+            newicks.iter().map(|tree| format!("{tree}\n")).collect()
+        };
+        match &self.found {
+            Found::Trees(report) => report.trees.iter().map(|one| lines(&one.newicks)).collect(),
+            Found::Classes(report) => lines(&report.found.newicks),
+        }
+    }
+}
+
+/// Means of an evaluation, and its beginning.
+#[derive(Clone, Copy)]
+struct Means<'p> {
+    reader: Reader,
+    pool: &'p Pool,
+    began: Instant,
+}
+
+impl Given<'_> {
+    /// Reads and evaluates them. `choose` gives the partition of the model `auto`, `profiles` the
+    /// frequencies of sites, if there are any. Blocks.
+    ///
+    /// # Errors
+    /// [`WorkflowError`].
+    pub fn evaluate<E: Into<Box<dyn Error + Send + Sync>>>(
+        &self,
+        reader: Reader,
+        pool: &Pool,
+        choose: impl FnOnce(&Alignment) -> Result<PartOptions, E>,
+        profiles: impl FnOnce() -> Result<Option<String>, E>,
+    ) -> Result<Evaluated, WorkflowError> {
+        let began = Instant::now();
+        let means = Means {
+            reader,
+            pool,
+            began,
+        };
+        if let Some(model) = classed_model(self.model)? {
+            return self.classes(&model, means);
+        }
+        if let Some(model) = trees_model(self.model)? {
+            return self.mixture(&model, means);
+        }
+        if let Some(model) = rooted_model(self.model)? {
+            return self.rooted(&model, means);
+        }
+        let mut data = reader.data(self.msa, self.model, choose)?;
+        if let Some(text) = profiles().map_err(|error| WorkflowError::Caller(error.into()))? {
+            data.partitions = data.partitions.with_site_frequencies(&text)?;
+        }
+        let (names, parts) = (data.alignment.names(), &data.partitions.parts);
+        let options = EvaluationOptions {
+            fit: self.fit,
+            epsilon: self.epsilon,
+            lengths: linkage(self.lengths, parts).at(self.model)?,
+            sites: self.wanted.sites.then(|| data.alignment.sites()),
+            posteriors: self.wanted.classes || self.wanted.rates,
+        };
+        // All trees are validated before the first is evaluated.
+        let is_measured = self.fit == Fit::Nothing;
+        let trees = reader.trees_to_evaluate(self.trees, names, is_measured, options.sites)?;
+        if options.posteriors && trees.len() > 1 {
+            return refuse(
+                "--site-posteriors and --site-rates are of one tree, and --tree has several",
+            );
+        }
+        let there = parts.iter().map(|part| with_characters(&part.patterns));
+        let there: Vec<Vec<bool>> = there.collect();
+        let mut evaluated = Vec::new();
+        for tree in trees {
+            // Counted first: a tree without a terrace is refused before the work.
+            let terrace = match self.wanted.terrace {
+                true => Some(terrace(&tree, &there, CUTS_MAX).at("--terrace")?),
+                false => None,
+            };
+            // Each on a likelihood of its own: parameters fitted to another tree do not affect it.
+            let one = evaluate(tree, names, parts.clone(), &options, pool)?;
+            evaluated.push(Evaluation { terrace, ..one });
+        }
+        let patterns = parts.iter().map(|part| part.patterns.len()).sum();
+        let size = [names.len(), data.alignment.sites(), patterns];
+        let found = means.report(evaluated, &data.findings, size);
+        let names = data.partitions.names;
+        Ok(Evaluated { found, names })
+    }
+
+    /// Under a model whose classes have lengths of their own.
+    fn classes(&self, model: &ClassedModel, means: Means<'_>) -> Result<Evaluated, WorkflowError> {
+        self.check_mixture("+H", "classes of lengths")?;
+        let (alignment, patterns, _) = means.reader.patterns(self.msa, model.first().alphabet())?;
+        let trees = self.trees(alignment.names(), means)?;
+        let classes = model.classes();
+        if trees.len() != 1 && (trees.len() != classes || self.fit != Fit::Nothing) {
+            return refuse(format!(
+                "{} has {} trees: give one, or with --opt none one for each of {classes} classes",
+                self.trees.display(),
+                trees.len()
+            ));
+        }
+        let (names, fit) = (alignment.names(), (self.fit, self.epsilon));
+        let found = heterotachy::evaluate(&trees, names, &patterns, model, fit, means.pool)?;
+        Ok(means.report_classes(found, &alignment, patterns))
+    }
+
+    /// Under a mixture of the file's trees.
+    fn mixture(&self, model: &TreesModel, means: Means<'_>) -> Result<Evaluated, WorkflowError> {
+        self.check_mixture("+T", "mixtures of trees")?;
+        let (alignment, patterns, _) = means.reader.patterns(self.msa, model.name().alphabet())?;
+        let trees = self.trees(alignment.names(), means)?;
+        let (found, wanted) = (trees.len(), model.trees().unwrap_or(trees.len()));
+        if found != wanted {
+            return refuse(format!(
+                "{}: {wanted} weights, and {} has trees in another number: {found}",
+                self.model,
+                self.trees.display()
+            ));
+        }
+        let (names, fit) = (alignment.names(), (self.fit, self.epsilon));
+        let found = evaluate_trees(&trees, names, &patterns, model, fit, means.pool)?;
+        Ok(means.report_classes(found, &alignment, patterns))
+    }
+
+    /// Refuses what does not go with these mixtures.
+    fn check_mixture(&self, suffix: &str, mixtures: &str) -> Result<(), WorkflowError> {
+        let Wanted { rates, terrace, .. } = self.wanted;
+        match self.lengths.is_some() || self.has_profiles || rates || terrace {
+            true => refuse(format!(
+                "{suffix}: --brlen, --pmsf, --pmsf-tree, --site-rates and --terrace do not go \
+                 with {mixtures}"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// The trees, with lengths where these are not fitted.
+    fn trees(&self, names: &[String], means: Means<'_>) -> Result<Vec<Tree>, WorkflowError> {
+        Ok(match self.fit {
+            Fit::Nothing => means.reader.measured_trees(self.trees, names)?,
+            _ => means.reader.trees_of(self.trees, names)?,
+        })
+    }
+
+    /// Under a nonreversible model, at the trees' roots.
+    fn rooted(
+        &self,
+        model: &RootedModelName,
+        means: Means<'_>,
+    ) -> Result<Evaluated, WorkflowError> {
+        let wanted = self.wanted;
+        let has_more = wanted.classes || wanted.rates || wanted.terrace;
+        if self.lengths.is_some() || self.has_profiles || has_more {
+            return refuse(format!(
+                "{}: --brlen, --pmsf, --pmsf-tree, --site-posteriors, --site-rates and --terrace \
+                 do not go with nonreversible models and populations",
+                self.model
+            ));
+        }
+        if model.is_of_populations() {
+            return self.populations(model, means);
+        }
+        let (alignment, patterns, findings) = means.reader.patterns(self.msa, model.alphabet())?;
+        let evaluated = self.each_rooted(means, |newick, shown| {
+            let tree = RootedTree::from_newick(newick, alignment.names()).at(shown)?;
+            let start = RootedModel::new(model.clone(), &patterns);
+            let need = rooted_bytes(newick.nodes().len(), patterns.len(), &start);
+            let memory = means.reader.memory;
+            memory.check_work("the likelihood of a rooted tree", need)?;
+            Ok(RootedLikelihood::new(tree, &patterns, start, means.pool)?)
+        })?;
+        let size = [patterns.taxa(), alignment.sites(), patterns.len()];
+        Ok(means.report(evaluated, &findings, size).into())
+    }
+
+    /// Under a model of populations, whose counts are in the file.
+    fn populations(
+        &self,
+        model: &RootedModelName,
+        means: Means<'_>,
+    ) -> Result<Evaluated, WorkflowError> {
+        let place = self.msa.display();
+        let counts = Counts::parse(&means.reader.text(self.msa)?).at(&place)?;
+        if counts.unread() > 0 {
+            let count = counts.unread();
+            (means.reader.warn)(&format!(
+                "{place}: {count} counts of three bases or four: read as unknown"
+            ));
+        }
+        let majority = Patterns::new(counts.majority(), model.alphabet()).at(place)?;
+        let (names, sites) = (counts.majority().names(), counts.majority().sites());
+        let evaluated = self.each_rooted(means, |newick, shown| {
+            let tree = RootedTree::from_any(newick, names).at(shown)?;
+            let start = RootedModel::new(model.clone(), &majority);
+            let need = rooted_bytes(newick.nodes().len(), sites, &start);
+            let memory = means.reader.memory;
+            memory.check_work("the likelihood of populations", need)?;
+            Ok(RootedLikelihood::of_counts(
+                tree, &counts, start, means.pool,
+            )?)
+        })?;
+        let size = [names.len(), sites, 0];
+        Ok(means.report(evaluated, &Findings::default(), size).into())
+    }
+
+    /// Evaluates the file's trees as they were read, each by the likelihood that it gets; errors
+    /// name its place.
+    fn each_rooted<'p>(
+        &self,
+        means: Means<'p>,
+        likelihood: impl Fn(&Newick, &str) -> Result<RootedLikelihood<&'p Pool>, WorkflowError>,
+    ) -> Result<Vec<Evaluation>, WorkflowError> {
+        let file = means.reader.trees(self.trees)?;
+        if self.fit == Fit::Nothing {
+            file.warn_of_lengths(means.reader);
+        }
+        let each = file.newicks.iter().enumerate().map(|(index, newick)| {
+            let shown = format!("{}, tree {}", self.trees.display(), index + 1);
+            let one = likelihood(newick, &shown)?;
+            let found = evaluate_rooted(one, self.fit, self.epsilon, self.wanted.sites);
+            Ok(found.at(shown)?)
+        });
+        each.collect()
+    }
+}
+
+impl Means<'_> {
+    fn report(self, evaluated: Vec<Evaluation>, findings: &Findings, size: [usize; 3]) -> Found {
+        let wall_s = self.began.elapsed().as_secs_f64();
+        let engines = self.pool.engines();
+        Found::Trees(EvaluationReport::new(
+            evaluated, findings, size, engines, wall_s,
+        ))
+    }
+
+    fn report_classes(
+        self,
+        found: ClassedEvaluation,
+        alignment: &Alignment,
+        patterns: Patterns,
+    ) -> Evaluated {
+        let report = ClassedReport {
+            found,
+            taxa: alignment.names().len(),
+            sites: alignment.sites(),
+            engines: self.pool.engines(),
+            wall_s: self.began.elapsed().as_secs_f64(),
+            patterns,
+        };
+        Found::Classes(report).into()
+    }
+}
+
+/// Of one part.
+impl From<Found> for Evaluated {
+    fn from(found: Found) -> Self {
+        Self {
+            found,
+            names: Vec::new(),
+        }
+    }
+}
+
+/// Cuts that the count of a terrace tries: some seconds.
+const CUTS_MAX: u64 = 1_000_000;
