@@ -8,7 +8,6 @@ use crate::output::{Files, Outputs};
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use clap::builder::ValueParser;
 use sidecore_bench::{BenchError, Measured, block, net, offload};
 use sidecore_terminal::values::one_of;
 use std::path::{Path, PathBuf};
@@ -32,10 +31,7 @@ pub(crate) struct BlockArgs {
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
-    outputs: Outputs,
-    /// Rounds; 5, with --quick 2, unless given
-    #[arg(long, value_name = "N", value_parser = rounds())]
-    rounds: Option<u16>,
+    form: Form,
     /// Run only these: lzo, stages, paper, nbd, fuse, mount
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     #[arg(value_parser = one_of::<block::Group>(block::Group::names()))]
@@ -60,10 +56,7 @@ pub(crate) struct NetArgs {
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
-    outputs: Outputs,
-    /// Rounds; 5, with --quick 2, unless given
-    #[arg(long, value_name = "N", value_parser = rounds())]
-    rounds: Option<u16>,
+    form: Form,
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',', help = net_groups())]
     #[arg(value_parser = one_of::<net::Group>(net::Group::names()), hide_possible_values = true)]
     only: Vec<net::Group>,
@@ -98,10 +91,15 @@ pub(crate) struct OffloadArgs {
     files: Files,
 }
 
-fn rounds() -> ValueParser {
-    clap::value_parser!(u16)
-        .range(1..=block::ROUNDS_MAX as i64)
-        .into()
+/// Form of a measurement and of its report.
+#[derive(clap::Args)]
+struct Form {
+    #[command(flatten)]
+    outputs: Outputs,
+    /// Rounds; 5, with --quick 2, unless given
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=block::ROUNDS_MAX as i64))]
+    rounds: Option<u16>,
 }
 
 fn net_groups() -> String {
@@ -135,12 +133,12 @@ fn note(line: &str) {
 
 impl BlockArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let outputs = &self.outputs;
+        let outputs = &self.form.outputs;
         let run = |sidecore, _: &Path, cancel| {
             let config = block::Config {
                 image: self.image,
                 quick: self.quick,
-                rounds: self.rounds.map(usize::from),
+                rounds: self.form.rounds.map(usize::from),
                 only: self.only,
                 sidecore,
                 scratch: self.scratch,
@@ -155,11 +153,11 @@ impl BlockArgs {
 
 impl NetArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let outputs = &self.outputs;
+        let outputs = &self.form.outputs;
         let run = |sidecore, scratch: &Path, cancel| {
             let config = net::Config {
                 quick: self.quick,
-                rounds: self.rounds.map(usize::from),
+                rounds: self.form.rounds.map(usize::from),
                 only: self.only,
                 sidecore,
                 scratch: scratch.to_owned(),

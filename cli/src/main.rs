@@ -59,6 +59,7 @@ mod ui;
 mod values;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use sidecore_terminal::print::is_broken_pipe;
 use sidecore_terminal::usage;
 use std::process::ExitCode;
 
@@ -186,7 +187,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Problem) => ExitCode::from(1),
         Ok(Outcome::Stopped) => ExitCode::from(130),
-        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             crate::output::note!("sidecore: {}", output::chain(&error));
             ExitCode::from(2)

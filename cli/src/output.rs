@@ -10,42 +10,17 @@ use serde::Serialize;
 use sidecore_plot::FileForm;
 use sidecore_sys::folder::{check_named, write_named};
 use sidecore_sys::text::causes;
-use sidecore_terminal::Text;
 pub(crate) use sidecore_terminal::print::{
     error_line, error_show, json, json_line, line, lines, ready, result, show, text,
 };
-use std::io::{self, Write};
+use sidecore_terminal::{Text, print};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Sends log lines to standard error; the level comes from `SIDECORE_LOG` (`error`, `warn`, `info`,
-/// `debug`).
+/// Sends log lines to standard error; the level comes from `SIDECORE_LOG`.
 pub(crate) fn start_logging() {
-    let level = std::env::var("SIDECORE_LOG")
-        .ok()
-        .and_then(|level| level.parse().ok())
-        .unwrap_or(tracing::Level::WARN);
-    tracing_subscriber::fmt()
-        .with_writer(|| Log)
-        .with_max_level(level)
-        .with_target(false)
-        .without_time()
-        .init();
-}
-
-/// Standard error for log lines: an event is one line, whatever is in it.
-struct Log;
-
-impl Write for Log {
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text = event.strip_suffix(b"\n").unwrap_or(event);
-        error_line(&String::from_utf8_lossy(text));
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    print::start_logging("SIDECORE_LOG");
 }
 
 /// Prints a report: as JSON where that was asked for, else as `text` shows it.
@@ -205,17 +180,4 @@ const NEW_FILE_MODE: u32 = 0o666;
 /// An error and its causes in one line.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     causes(&**error)
-}
-
-/// True if an error came from a reader that closed our standard output (`EPIPE`).
-pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
-            || cause
-                .downcast_ref::<serde_json::Error>()
-                .and_then(serde_json::Error::io_error_kind)
-                .is_some_and(|kind| kind == std::io::ErrorKind::BrokenPipe)
-    })
 }

@@ -4,11 +4,10 @@ use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::values::{models, policies};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
-use clap::builder::TypedValueParser;
 use indicatif::ProgressBar;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::plan::{Ledger, Outlook};
-use sidecore_phylo::analysis::supports::{AlignmentKind, Progress as Event, Support};
+use sidecore_phylo::analysis::supports::{AlignmentKind, Progress as Event};
 use sidecore_phylo::io::data::{Data, Reader};
 use sidecore_phylo::io::files::Names;
 use sidecore_phylo::io::input::Memory;
@@ -200,20 +199,6 @@ impl ModelArgs {
         }
         Ok(Some(text))
     }
-}
-
-/// Kinds of support.
-pub(super) fn supports() -> impl TypedValueParser<Value = Support> {
-    let helps = [
-        "Felsenstein's bootstrap proportions",
-        "Transfer bootstrap expectation",
-        "SH-like approximate likelihood ratio test",
-        "Posterior probability among a branch and its two alternatives (aBayes)",
-        "Bootstraps of a branch and its two alternatives (local bootstrap probability)",
-        "Ultrafast bootstraps, among trees that one search meets",
-    ];
-    let kinds = Support::ALL.into_iter().zip(helps);
-    named(kinds.map(|(kind, help)| (kind.name(), help, kind)))
 }
 
 /// Shows the progress of a support by an alignment, until it is dropped.

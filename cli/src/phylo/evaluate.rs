@@ -50,6 +50,8 @@ impl Args {
         // Before the files are read, which may take minutes: --engines may be refused.
         let pool = self.run.pool()?;
         let given = Given {
+            reader: reader(),
+            pool: &pool,
             msa: &self.data.msa,
             model: &self.data.model,
             trees: &self.tree,
@@ -65,7 +67,7 @@ impl Args {
             },
         };
         let profiles = || self.profiles.profiles(&self.data, self.run.engines);
-        let found = given.evaluate(reader(), &pool, common::choose_model, profiles)?;
+        let found = given.evaluate(common::choose_model, profiles)?;
         output::wanted(&self.site_lnl, || found.site_table())?;
         output::wanted(&self.tree_out, || found.trees())?;
         self.tables

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     bootstraps: u32,
     /// Kinds of support by a locus' alignment; with several, and bootstraps, labels have a `/`
     /// between the values, bootstraps last
-    #[arg(long, value_parser = common::supports(), value_name = "KINDS", value_delimiter = ',')]
+    #[arg(long, value_parser = named(Support::NAMED), value_name = "KINDS", value_delimiter = ',')]
     support: Vec<Support>,
     /// Seed of all random numbers
     #[arg(long, value_name = "S", default_value = "1")]

@@ -117,7 +117,7 @@ impl Args {
         });
         bar.finish_and_clear();
         let chosen = chosen?;
-        output::wanted(&self.output, || chosen.lines())?;
+        output::wanted(&self.output, || chosen.lines.clone())?;
         output::report(self.run.json, &chosen, |chosen| chosen.text(self.top))
     }
 }

@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Kinds of support; fbp and tbe are of bootstraps, the others of the alignment itself
     #[arg(
         long,
-        value_parser = common::supports(),
+        value_parser = named(Support::NAMED),
         value_name = "KINDS",
         value_delimiter = ',',
         default_value = "fbp"
@@ -121,11 +121,10 @@ impl Args {
     }
 
     /// Reads the run's files.
-    fn read(&self) -> Result<RunSetup> {
-        let mut choices = Choices {
+    fn read(&self) -> Result<RunSetup<'_>> {
+        let choices = Choices {
             msa: &self.data.msa,
             model: &self.data.model,
-            site_frequencies: None,
             lengths: self.profiles.brlen,
             effort: self.effort,
             starts: self.starts,
@@ -144,11 +143,11 @@ impl Args {
         // Before a guide tree is fitted, which may take hours.
         choices.check()?;
         let profiles = self.profiles.profiles(&self.data, None)?;
-        choices.site_frequencies = profiles.as_deref();
-        Ok(RunSetup::read(reader(), &choices, common::choose_model)?)
+        let read = RunSetup::read(reader(), choices, profiles.as_deref(), common::choose_model);
+        Ok(read?)
     }
 
-    fn run_as(&self, role: &mut Role, setup: &RunSetup) -> Result<Outcome> {
+    fn run_as(&self, role: &mut Role, setup: &RunSetup<'_>) -> Result<Outcome> {
         let stop = common::stop_flag()?;
         let launch = Launch {
             names: self.names,

@@ -10,7 +10,7 @@ use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::support::{Kind, Reference};
 use sidecore_phylo::tree::Tree;
-use sidecore_terminal::values::Offered;
+use sidecore_terminal::values::{Offered, named};
 use sidecore_workflow::setup::check_bnni;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", required_unless_present = "msa")]
     bootstraps: Option<PathBuf>,
     /// Kind of support
-    #[arg(long, value_parser = common::supports(), default_value = "fbp")]
+    #[arg(long, value_parser = named(Support::NAMED), default_value = "fbp")]
     support: Support,
     /// Alignment, for all kinds but fbp and tbe
     #[arg(

@@ -121,3 +121,47 @@ fn error_data(text: &str) {
     // A closed standard error does not change the work.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
+
+/// True if an error came from a reader that closed our standard output (`EPIPE`).
+#[must_use]
+pub fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    let io = error.downcast_ref().map(io::Error::kind);
+    let json = error.downcast_ref().and_then(serde_json::Error::io_error_kind);
+    io.or(json) == Some(ErrorKind::BrokenPipe) || error.source().is_some_and(is_broken_pipe)
+}
+
+/// Sends log lines to standard error; the level comes from the variable `level_from` of the
+/// environment (`error`, `warn`, `info`, `debug`), and is `warn` without one.
+///
+/// # Panics
+/// When it was called before.
+#[cfg(feature = "log")]
+pub fn start_logging(level_from: &str) {
+    let level = std::env::var(level_from)
+        .ok()
+        .and_then(|level| level.parse().ok())
+        .unwrap_or(tracing::Level::WARN);
+    tracing_subscriber::fmt()
+        .with_writer(|| Log)
+        .with_max_level(level)
+        .with_target(false)
+        .without_time()
+        .init();
+}
+
+/// Standard error for log lines: an event is one line, whatever is in it.
+#[cfg(feature = "log")]
+struct Log;
+
+#[cfg(feature = "log")]
+impl Write for Log {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = event.strip_suffix(b"\n").unwrap_or(event);
+        error_line(&String::from_utf8_lossy(text));
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

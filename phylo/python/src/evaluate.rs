@@ -1,19 +1,17 @@
 //! The likelihood of a tree, and what is made of it: tests, ancestors, supports, places.
 
 use crate::alignment::{Alignment, doubles};
-use crate::interrupt::{Stoppable, interruptible};
+use crate::interrupt::{Stoppable, on_engines};
 use crate::parts::{self, PhyloError, TreeText, choose, refuse};
 use pyo3::prelude::*;
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Support, SupportReport};
 use sidecore_phylo::ancestors::AncestralSequences;
 use sidecore_phylo::evaluation::{self, EvaluationOptions, Fit};
-use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::likelihood::LikelihoodError;
-use sidecore_phylo::newick::Newick;
 use sidecore_phylo::placement::{self, Queries};
 use sidecore_phylo::support::Reference;
-use sidecore_phylo::topology::{self, SiteTable, TopologyError, Verdict, fitted_sites};
+use sidecore_phylo::topology::{self, SiteTable, TopologyError, fitted_sites};
 use sidecore_sys::width::ToUsize;
 
 /// A tree's likelihood, and the fitted parameters.
@@ -131,31 +129,23 @@ pub(crate) fn evaluate(
     site_rates: bool,
     engines: Option<usize>,
 ) -> PyResult<Evaluation> {
-    let brlen = parts::linked(brlen)?;
     let names = alignment.inner.names();
     // A fit replaces the given lengths: then a missing one does not matter.
     if fit == Fit::Nothing {
         parts::warn_of_lengths(py, tree)?;
     }
     let tree = parts::tree(tree, names)?;
-    let parts = parts::parts(&alignment.inner, model)?;
-    parts::warn(py, &alignment.inner, &parts)?;
-    let (_, pool) = parts::pool(engines, "equi")?;
+    let (parts, lengths) = parts::parts(py, &alignment.inner, model, brlen)?;
     let options = EvaluationOptions {
         fit,
         epsilon,
-        lengths: linkage(brlen, &parts).map_err(refuse)?,
+        lengths,
         sites: Some(alignment.inner.sites()),
         posteriors: site_rates,
     };
-    let work = |stop: &_| {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    let found = on_engines(py, engines, |runner| {
         evaluation::evaluate(tree, names, parts, &options, runner)
-    };
-    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    })?;
     let rates = site_rates.then(|| {
         // Columns without a character, and those of no partition, have no rate.
         let mut rates = vec![f64::NAN; alignment.inner.sites()];
@@ -198,29 +188,16 @@ pub(crate) fn test_trees<'py>(
     }
     let parsed = trees.iter().map(|text| parts::tree(text, names));
     let trees = parsed.collect::<PyResult<Vec<_>>>()?;
-    let parts = parts::parts(&alignment.inner, model)?;
-    parts::warn(py, &alignment.inner, &parts)?;
-    let lengths = linkage(None, &parts).map_err(refuse)?;
-    let (_, pool) = parts::pool(engines, "equi")?;
-    let fit = |stop: &_| {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    let (parts, lengths) = parts::parts(py, &alignment.inner, model, None)?;
+    let sites = on_engines(py, engines, |runner| {
         fitted_sites(parts, lengths, trees, &runner, || {})
-    };
-    let sites = interruptible(py, fit, || Ok(()))?.map_err(refuse)?;
+    })?;
     let options = topology::Options { replicates, seed };
     // A second call: the fits above are done, and an interruption between the two loses no signal.
-    let resample = |stop: &_| -> Result<Vec<Verdict>, TopologyError> {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    let verdicts = on_engines(py, engines, |runner| {
         let table = SiteTable::new(&sites)?;
         topology::compare(&table, &options, &runner, |_, _| {})
-    };
-    let verdicts = interruptible(py, resample, || Ok(()))?.map_err(refuse)?;
+    })?;
     parts::report(py, &verdicts)
 }
 
@@ -241,22 +218,15 @@ pub(crate) fn ancestors<'py>(
         parts::warn_of_lengths(py, &tree)?;
     }
     let tree = parts::tree(&tree, names)?;
-    let parts = parts::parts(&alignment.inner, model)?;
-    parts::warn(py, &alignment.inner, &parts)?;
-    let lengths = linkage(None, &parts).map_err(refuse)?;
-    let (_, pool) = parts::pool(engines, "equi")?;
-    let work = |stop: &_| -> Result<_, LikelihoodError> {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    let (parts, lengths) = parts::parts(py, &alignment.inner, model, None)?;
+    let work = |runner: Stoppable<'_, &Pool>| -> Result<_, LikelihoodError> {
         let (own, lnl) = fit.likelihood(tree, (parts, lengths), EPSILON, runner)?;
         let (tree, parts) = (own.tree(), own.parts());
         let found = AncestralSequences::new((tree, lnl), names, parts, sites, None);
         let changes = found.mutations(tree, names, parts);
         Ok((found, changes))
     };
-    let (found, changes) = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    let (found, changes) = on_engines(py, engines, work)?;
     let dict = parts::report(py, &found)?;
     // The table of the command line, taken apart: one text decides what a mutation is.
     let lines = changes.lines().skip(1);
@@ -292,37 +262,34 @@ pub(crate) fn support<'py>(
     bnni: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let newick = parts::newick(&tree)?;
-    let kinds = Support::ALL.map(|own| (own.name(), "", own));
-    let chosen = choose("kind", kind, &kinds)?;
+    let chosen = choose("kind", kind, &Support::NAMED)?;
     if bnni && chosen != Support::Alignment(AlignmentKind::Ufboot) {
         return Err(PhyloError::new_err(
             "bnni refines ultrafast bootstraps: kind=\"ufboot\"",
         ));
     }
-    let (_, pool) = parts::pool(engines, "equi")?;
     let (labelled, count, values) = match (chosen, bootstraps, alignment, model) {
         (Support::Replicates(kind), Some(texts), None, None) => {
             let trees = parts::newicks(&texts)?;
             let reference = Reference::new(&newick).map_err(refuse)?;
-            let work = |stop: &_| {
-                let runner = Stoppable {
-                    runner: &pool,
-                    stop,
-                };
+            let tally = on_engines(py, engines, |runner| {
                 reference.tally_all(&trees, kind, &runner)
-            };
-            let tally = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+            })?;
             let values = reference.values(&tally).into_iter();
             let values = values.map(|(_, value)| value).collect();
             (reference.labelled(&tally), trees.len(), values)
         }
         (Support::Alignment(kind), None, Some(alignment), Some(model)) => {
-            let options = AlignmentSupport {
+            let mut options = AlignmentSupport {
                 replicates: enough(replicates)?,
                 bnni,
                 ..AlignmentSupport::new(kind, seed)
             };
-            let labelled = supported(py, options, &newick, (alignment, model), &pool)?;
+            let (parts, lengths) = parts::parts(py, &alignment.inner, model, None)?;
+            options.lengths = lengths;
+            let labelled = on_engines(py, engines, |runner| {
+                options.on(&newick, alignment.inner.names(), parts, runner, |_| {})
+            })?;
             let values = kind.values(&labelled);
             (labelled, replicates.to_usize(), values)
         }
@@ -338,28 +305,6 @@ pub(crate) fn support<'py>(
         }
     };
     parts::report(py, &SupportReport::new(chosen, count, values, &labelled))
-}
-
-/// The tree with supports by an alignment under a model.
-fn supported(
-    py: Python<'_>,
-    options: AlignmentSupport,
-    newick: &Newick,
-    (alignment, model): (&Alignment, &str),
-    pool: &Pool,
-) -> PyResult<Newick> {
-    let names = alignment.inner.names();
-    let parts = parts::parts(&alignment.inner, model)?;
-    parts::warn(py, &alignment.inner, &parts)?;
-    let options = AlignmentSupport {
-        lengths: linkage(None, &parts).map_err(refuse)?,
-        ..options
-    };
-    let work = |stop: &_| {
-        let runner = Stoppable { runner: pool, stop };
-        options.on(newick, names, parts, runner, |_| {})
-    };
-    interruptible(py, work, || Ok(()))?.map_err(refuse)
 }
 
 /// Places the sequences of an alignment that a tree lacks on it: jplace, as a dict.
@@ -381,19 +326,10 @@ pub(crate) fn place<'py>(
     }
     // Rows that the tree has not are to be placed: the model is fitted to the others alone.
     let queries = Queries::new(&alignment.inner, &newick).map_err(refuse)?;
-    let reference = Alignment {
-        inner: queries.reference.clone(),
-    };
-    let tree = parts::tree(&tree, reference.inner.names())?;
-    let parts = parts::parts(&reference.inner, model)?;
-    parts::warn(py, &reference.inner, &parts)?;
-    let lengths = linkage(None, &parts).map_err(refuse)?;
-    let (_, pool) = parts::pool(engines, "equi")?;
-    let work = |stop: &_| -> Result<_, LikelihoodError> {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    let reference = &queries.reference;
+    let tree = parts::tree(&tree, reference.names())?;
+    let (parts, lengths) = parts::parts(py, reference, model, None)?;
+    let work = |runner: Stoppable<'_, &Pool>| -> Result<_, LikelihoodError> {
         let (own, _) = fit.likelihood(tree, (parts, lengths), EPSILON, runner)?;
         Ok(placement::place(
             &queries,
@@ -402,7 +338,7 @@ pub(crate) fn place<'py>(
             &runner,
         ))
     };
-    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    let found = on_engines(py, engines, work)?;
     parts::report(py, &found.map_err(refuse)?)
 }
 

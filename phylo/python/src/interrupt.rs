@@ -4,11 +4,13 @@
 //! signals some times a second, as only Python's main thread can.
 //! Must stay true: the work ends soon after its flag is raised; the call returns only when it has.
 
+use crate::parts::{self, refuse};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use sidecore_offload::OffloadError;
+use sidecore_offload::{OffloadError, Pool};
 use sidecore_phylo::runner::{Runner, Share, Work};
 use sidecore_sys::float::Modes;
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -102,6 +104,18 @@ impl<R: Runner> Runner for Stoppable<'_, R> {
     fn gather(&self, own: &[f64], all: &mut [f64]) {
         self.runner.gather(own, all);
     }
+}
+
+/// Does `work` on engines: it gets their runner, whose loops a signal ends.
+pub(crate) fn on_engines<T: Send, E: Error + Send>(
+    py: Python<'_>,
+    engines: Option<usize>,
+    work: impl FnOnce(Stoppable<'_, &Pool>) -> Result<T, E> + Send,
+) -> PyResult<T> {
+    let (_, pool) = parts::pool(engines, "equi")?;
+    let runner = &pool;
+    let work = |stop: &AtomicBool| work(Stoppable { runner, stop });
+    interruptible(py, work, || Ok(()))?.map_err(refuse)
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);

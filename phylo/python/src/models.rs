@@ -1,17 +1,17 @@
 //! Choice of a model, and of models for partitions.
 
 use crate::alignment::{self, Alignment};
-use crate::interrupt::{Stoppable, interruptible};
+use crate::interrupt::on_engines;
 use crate::parts::{self, PhyloError, TreeText, choose, refuse};
 use pyo3::prelude::*;
 use sidecore_phylo::io::data::parts_to_model;
 use sidecore_phylo::msa::{GeneticCode, Patterns};
 use sidecore_phylo::parsimony::parsimony_tree;
 use sidecore_phylo::random::Random;
-use sidecore_phylo::selection::partitions::{Scheme, select_partitions};
-use sidecore_phylo::selection::{Criterion, Fit, Options, Selection, SelectionError, select};
+use sidecore_phylo::selection::partitions::select_partitions;
+use sidecore_phylo::selection::{Criterion, Fit, Options, select};
 use sidecore_phylo::tree::Tree;
-use sidecore_workflow::choice::{self, Kind};
+use sidecore_workflow::choice::{Kind, Scheme};
 
 /// A model that was fitted, and its scores: the least is the best.
 #[pyclass(frozen, module = "sidecore_phylo")]
@@ -114,15 +114,9 @@ pub(crate) fn models(
     let patterns = Patterns::new(&alignment.inner, alphabet).map_err(refuse)?;
     parts::warn_of(py, &alignment.inner, std::iter::once(&patterns))?;
     let tree = tree_to_fit_on(tree, alignment.inner.names(), &[&patterns], seed)?;
-    let (_, pool) = parts::pool(engines, "equi")?;
-    let work = |stop: &_| -> Result<Selection, SelectionError> {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    let selection = on_engines(py, engines, |runner| {
         select(&tree, &patterns, &options, runner, |_| {})
-    };
-    let selection = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    })?;
     Ok(selection.fits.iter().map(ModelFit::from).collect())
 }
 
@@ -154,7 +148,7 @@ pub(crate) fn partition_models<'py>(
             "rcluster={rcluster}: a percentage above 0, up to 100"
         )));
     }
-    let merge = choose("merge", merge, &choice::Scheme::NAMED)?;
+    let merge = choose("merge", merge, &Scheme::NAMED)?;
     let merge = merge.merge(Some(rcluster), rcluster_max);
     let options = options(criterion, free_rates_max, classes_max)?;
     let (alignment, text) = alignment::loci(loci, lines, "auto")?;
@@ -166,15 +160,9 @@ pub(crate) fn partition_models<'py>(
     parts::warn_of(py, &alignment, &patterns)?;
     let patterns: Vec<&Patterns> = patterns.iter().collect();
     let tree = tree_to_fit_on(tree, alignment.names(), &patterns, seed)?;
-    let (_, pool) = parts::pool(engines, "equi")?;
-    let work = |stop: &_| -> Result<Scheme, SelectionError> {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    let scheme = on_engines(py, engines, |runner| {
         select_partitions(&tree, &alignment, &named, merge, &options, runner, |_| {})
-    };
-    let scheme = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    })?;
     let dict = parts::report(py, &scheme.summary(&named, options.criterion))?;
     dict.set_item("lines", scheme.to_lines(&named))?;
     Ok(dict)

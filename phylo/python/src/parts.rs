@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Serialize;
 use sidecore_offload::{Pool, PoolConfig};
-use sidecore_phylo::io::data::{Partitions, is_doubtful, model_name};
+use sidecore_phylo::io::data::{Partitions, is_doubtful, linkage, model_name};
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
 use sidecore_phylo::msa::{Alignment, Findings, Patterns, Warning};
 use sidecore_phylo::newick::Newick;
@@ -80,8 +80,16 @@ fn text_of<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(given.str()?.into_any())
 }
 
-/// An alignment under one model, or cut into the partitions that `model`'s lines name.
-pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOptions>> {
+/// An alignment under one model, or cut into the partitions that `model`'s lines name, and the
+/// linkage of their branch lengths: by default what the models ask for. Warns of what is odd.
+pub(crate) fn parts(
+    py: Python<'_>,
+    alignment: &Alignment,
+    model: &str,
+    brlen: Option<&str>,
+) -> PyResult<(Vec<PartOptions>, Lengths)> {
+    let brlen = brlen.map(|name| choose("brlen", name, &Lengths::NAMED));
+    let brlen = brlen.transpose()?;
     let msa = "the alignment";
     // No model's name has an equals sign; every line of partitions has one.
     let found = match model.contains('=') {
@@ -91,22 +99,19 @@ pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOpti
             Partitions::whole(alignment, msa, name).map_err(refuse)?
         }
     };
-    Ok(found.parts)
-}
-
-/// Warns, as Python does, of what is odd about an alignment under these partitions: what the
-/// command line warns of on standard error.
-pub(crate) fn warn(py: Python<'_>, alignment: &Alignment, parts: &[PartOptions]) -> PyResult<()> {
-    if is_doubtful(alignment, parts) {
+    let parts = found.parts;
+    if is_doubtful(alignment, &parts) {
         say(
             py,
             "read as amino acids, which the model is for, but it looks like DNA",
         )?;
     }
-    warn_of(py, alignment, parts.iter().map(|part| &part.patterns))
+    warn_of(py, alignment, parts.iter().map(|part| &part.patterns))?;
+    let lengths = linkage(brlen, &parts).map_err(refuse)?;
+    Ok((parts, lengths))
 }
 
-/// The same, of an alignment without models.
+/// Warns of what is odd in an alignment.
 pub(crate) fn warn_of<'p>(
     py: Python<'_>,
     alignment: &Alignment,
@@ -157,12 +162,6 @@ pub(crate) fn newick(text: &str) -> PyResult<Newick> {
 pub(crate) fn report<'py>(py: Python<'py>, report: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
     let text = serde_json::to_string(report).map_err(refuse)?;
     py.import("json")?.call_method1("loads", (text,))
-}
-
-/// A way of sharing lengths among partitions; none for what the models ask for.
-pub(crate) fn linked(brlen: Option<&str>) -> PyResult<Option<Lengths>> {
-    let chosen = brlen.map(|name| choose("brlen", name, &Lengths::NAMED));
-    chosen.transpose()
 }
 
 /// The cores that this process may use, and engines: the same number unless given.

@@ -2,7 +2,7 @@
 
 use crate::alignment::{Alignment, input};
 use crate::evaluate::{Evaluation, enough, evaluate as reversible};
-use crate::interrupt::{Stoppable, interruptible};
+use crate::interrupt::on_engines;
 use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
 use crate::tools::Root;
 use pyo3::prelude::*;
@@ -159,18 +159,10 @@ fn evaluate_rooted(
     let tree = RootedTree::from_newick(&newick, alignment.names());
     let tree = tree.map_err(refuse_with("tree"))?;
     let model = RootedModel::new(given.name.clone(), &patterns);
-    let (_, pool) = parts::pool(given.engines, "equi")?;
-    let work = |stop: &_| {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
-        fitted(
-            RootedLikelihood::new(tree, &patterns, model, runner)?,
-            given,
-        )
-    };
-    interruptible(py, work, || Ok(()))?.map_err(refuse)
+    on_engines(py, given.engines, |runner| {
+        let own = RootedLikelihood::new(tree, &patterns, model, runner)?;
+        fitted(own, given)
+    })
 }
 
 fn populations(
@@ -191,16 +183,10 @@ fn populations(
     let patterns = Patterns::new(majority, given.name.alphabet()).map_err(refuse)?;
     let tree = RootedTree::from_any(newick, majority.names()).map_err(refuse_with("tree"))?;
     let model = RootedModel::new(given.name.clone(), &patterns);
-    let (_, pool) = parts::pool(given.engines, "equi")?;
-    let work = |stop: &_| {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    on_engines(py, given.engines, |runner| {
         let own = RootedLikelihood::of_counts(tree, counts, model, runner)?;
         fitted(own, given)
-    };
-    interruptible(py, work, || Ok(()))?.map_err(refuse)
+    })
 }
 
 fn fitted<R: Runner>(
@@ -264,17 +250,11 @@ pub(crate) fn root<'py>(
     let options = topology::Options { replicates, seed };
     let patterns = Patterns::new(alignment, name.alphabet()).map_err(refuse)?;
     parts::warn_of(py, alignment, std::iter::once(&patterns))?;
-    let (_, pool) = parts::pool(engines, "equi")?;
     let names = alignment.names();
-    let work = |stop: &_| {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    let found = on_engines(py, engines, |runner| {
         let none = |_, _| {};
         by_model(&newick, names, &patterns, name, &options, &runner, none)
-    };
-    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    })?;
     parts::report(py, &found)
 }
 

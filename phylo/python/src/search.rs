@@ -13,7 +13,7 @@ use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Outcome};
 use sidecore_phylo::analysis::setup::{Request, Setup};
 use sidecore_phylo::analysis::supports::{AlignmentKind, Support, bootstrap_support};
 use sidecore_phylo::analysis::workers::Job;
-use sidecore_phylo::io::data::{Reader, linkage};
+use sidecore_phylo::io::data::Reader;
 use sidecore_phylo::io::input::Memory;
 use sidecore_phylo::io::ranks::farm::{Crew, Lead};
 use sidecore_phylo::io::run::alone;
@@ -237,8 +237,7 @@ pub(crate) fn search(
         let newick = parts::newick(&text)?;
         Constraint::from_newick(&newick, names).map_err(refuse)
     });
-    let parts = parts::parts(&alignment.inner, model)?;
-    parts::warn(py, &alignment.inner, &parts)?;
+    let (parts, lengths) = parts::parts(py, &alignment.inner, model, brlen)?;
     let request = Request {
         starts: Some(starts),
         trees: starts_of(start_trees, names)?,
@@ -247,7 +246,7 @@ pub(crate) fn search(
         rapid,
         jackknife,
         constraint: constraint.transpose()?,
-        lengths: linkage(parts::linked(brlen)?, &parts).map_err(refuse)?,
+        lengths,
         seed,
     };
     let setup = Setup::new(&alignment.inner, parts, request).map_err(refuse)?;
@@ -390,10 +389,12 @@ struct Genes<'g> {
 
 /// Kinds of support by a locus' alignment, by name.
 fn supports(names: &[String]) -> PyResult<Vec<AlignmentKind>> {
-    let kinds = Support::ALL.into_iter().filter_map(|own| match own {
-        Support::Alignment(kind) => Some((own.name(), "", kind)),
-        Support::Replicates(_) => None,
-    });
+    let kinds = Support::NAMED
+        .into_iter()
+        .filter_map(|(name, help, own)| match own {
+            Support::Alignment(kind) => Some((name, help, kind)),
+            Support::Replicates(_) => None,
+        });
     let kinds: Vec<(&str, &str, AlignmentKind)> = kinds.collect();
     let chosen = names.iter().map(|name| choose("support", name, &kinds));
     chosen.collect()

@@ -2,15 +2,15 @@
 //! concordance, dates, pictures.
 
 use crate::alignment::Alignment;
-use crate::interrupt::{Stoppable, interruptible};
+use crate::interrupt::{interruptible, on_engines};
 use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sidecore_phylo::analysis::AnalysisError;
 use sidecore_phylo::concordance::Concordance;
 use sidecore_phylo::consensus::{Rule, consensus as agreed};
 use sidecore_phylo::dating::{ClockOptions, Dates, DatingError, date as dated, without_outgroup};
-use sidecore_phylo::io::data::{check_lengths, linkage, model_name};
+use sidecore_phylo::io::data::{check_lengths, model_name};
+use sidecore_phylo::likelihood::LikelihoodError;
 use sidecore_phylo::model::Model;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::quartets::GeneTrees;
@@ -155,19 +155,11 @@ pub(crate) fn species<'py>(
     if weights.is_none() && support_range.is_some() {
         return Err(PhyloError::new_err("support_range is for weights=…"));
     }
-    let (_, pool) = parts::pool(engines, "equi")?;
-    let work = |stop: &_| {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
-        match (&weights, &tree) {
-            (Some(weights), tree) => weighted_species_tree(&genes, weights, tree.as_ref(), &runner),
-            (None, Some(tree)) => score_tree(&genes, tree, &runner),
-            (None, None) => species_tree(&genes, &runner),
-        }
-    };
-    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    let found = on_engines(py, engines, |runner| match (&weights, &tree) {
+        (Some(weights), tree) => weighted_species_tree(&genes, weights, tree.as_ref(), &runner),
+        (None, Some(tree)) => score_tree(&genes, tree, &runner),
+        (None, None) => species_tree(&genes, &runner),
+    })?;
     parts::report(py, &found)
 }
 
@@ -191,38 +183,23 @@ pub(crate) fn concordance<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let newick = parts::newick(&tree)?;
     let mut found = Concordance::new(&newick);
-    let (_, pool) = parts::pool(engines, "equi")?;
     if let Some(texts) = &genes {
         let genes = gene_trees(newick.tip_labels(), &parts::newicks(texts)?, None)?;
-        let work = |stop: &_| {
-            let runner = Stoppable {
-                runner: &pool,
-                stop,
-            };
-            found.add_genes(&genes, &runner)
-        };
-        interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+        on_engines(py, engines, |runner| found.add_genes(&genes, &runner))?;
     }
     match (alignment, model) {
         (None, None) if genes.is_some() => {}
         (Some(alignment), Some(model)) => {
             let names = alignment.inner.names();
             let own = parts::tree(&tree, names)?;
-            let parts = parts::parts(&alignment.inner, model)?;
-            parts::warn(py, &alignment.inner, &parts)?;
-            let linked = linkage(None, &parts).map_err(refuse)?;
-            let work = |stop: &_| -> Result<(), AnalysisError> {
-                let runner = Stoppable {
-                    runner: &pool,
-                    stop,
-                };
+            let (parts, lengths) = parts::parts(py, &alignment.inner, model, None)?;
+            on_engines(py, engines, |runner| -> Result<(), LikelihoodError> {
                 found.add_sites(names, &parts, (quartets.max(1), seed), &runner)?;
-                if likelihood {
-                    found.add_likelihood(names, own, (parts, linked), runner)?;
+                match likelihood {
+                    true => found.add_likelihood(names, own, (parts, lengths), runner),
+                    false => Ok(()),
                 }
-                Ok(())
-            };
-            interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+            })?;
         }
         _ => {
             return Err(PhyloError::new_err(
@@ -317,15 +294,9 @@ pub(crate) fn date<'py>(
         seed,
         ..ClockOptions::new(sites)
     };
-    let (_, pool) = parts::pool(engines, "equi")?;
-    let work = |stop: &_| {
-        let runner = Stoppable {
-            runner: &pool,
-            stop,
-        };
+    let found = on_engines(py, engines, |runner| {
         dated(&newick, &known, &options, &runner)
-    };
-    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    })?;
     parts::report(py, &found)
 }
 

@@ -23,18 +23,11 @@ pub enum Fit {
 
 impl Fit {
     /// All of them by name, with a line about each.
+    #[rustfmt::skip] // a line each
     pub const NAMED: [(&str, &str, Self); 3] = [
-        (
-            "none",
-            "Nothing: the tree and the model as given",
-            Self::Nothing,
-        ),
+        ("none", "Nothing: the tree and the model as given", Self::Nothing),
         ("branches", "Branch lengths", Self::Branches),
-        (
-            "all",
-            "Branch lengths and the model's free parameters",
-            Self::All,
-        ),
+        ("all", "Branch lengths and the model's free parameters", Self::All),
     ];
 
     /// The likelihood of a tree, fitted until a round gains less than `epsilon`, and its logarithm.

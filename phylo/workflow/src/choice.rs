@@ -32,16 +32,13 @@ pub enum Kind {
 
 impl Kind {
     /// All of them by name, with a line about each.
+    #[rustfmt::skip] // a line each
     pub const NAMED: [(&str, &str, Self); 6] = [
         ("auto", "By the alignment's characters", Self::Auto),
         ("dna", "Nucleotides", Self::Dna),
         ("protein", "Amino acids", Self::Protein),
         ("binary", "Two states, 0 and 1", Self::Binary),
-        (
-            "multistate",
-            "States 0 to 9, then A to Z, as of morphology",
-            Self::Multistate,
-        ),
+        ("multistate", "States 0 to 9, then A to Z, as of morphology", Self::Multistate),
         ("codon", "Codons, three columns each", Self::Codon),
     ];
 
@@ -75,17 +72,10 @@ pub enum Scheme {
 
 impl Scheme {
     /// All of them by name, with a line about each.
+    #[rustfmt::skip] // a line each
     pub const NAMED: [(&str, &str, Self); 4] = [
-        (
-            "rclusterf",
-            "Pairs that are alike; all that gain at once",
-            Self::Rclusterf,
-        ),
-        (
-            "rcluster",
-            "Pairs that are alike; the best one at a time",
-            Self::Rcluster,
-        ),
+        ("rclusterf", "Pairs that are alike; all that gain at once", Self::Rclusterf),
+        ("rcluster", "Pairs that are alike; the best one at a time", Self::Rcluster),
         ("greedy", "All pairs; the best one at a time", Self::Greedy),
         ("none", "A model for each partition", Self::None),
     ];
@@ -137,41 +127,31 @@ pub struct Choice<'c> {
 
 /// Models that were chosen, for people and programs.
 #[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub enum Chosen {
-    /// For a whole alignment.
-    Whole(SelectionReport),
-    /// For its parts.
-    Parts(Scored),
-}
-
-/// A scheme, and its lines as a file of partitions.
-#[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub struct Scored {
-    summary: SchemeSummary,
+pub struct Chosen {
+    report: Report,
+    /// Number of parts.
     #[serde(skip)]
     parts: usize,
+    /// The best models, as a file of partitions.
     #[serde(skip)]
-    lines: String,
+    pub lines: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Report {
+    Whole(SelectionReport),
+    Parts(SchemeSummary),
 }
 
 impl Chosen {
-    /// The best models, as a file of partitions.
-    #[must_use]
-    pub fn lines(&self) -> String {
-        match self {
-            Self::Whole(report) => report.to_line(),
-            Self::Parts(scored) => scored.lines.clone(),
-        }
-    }
-
     /// The same for people, with at most `top` models of a whole alignment.
     #[must_use]
     pub fn text(&self, top: usize) -> Text {
-        match self {
-            Self::Whole(report) => report.text(top),
-            Self::Parts(scored) => scored.summary.text(scored.parts),
+        match &self.report {
+            Report::Whole(report) => report.text(top),
+            Report::Parts(summary) => summary.text(self.parts),
         }
     }
 }
@@ -227,11 +207,12 @@ impl Choice<'_> {
             pool,
             &mut progress,
         )?;
-        Ok(Chosen::Parts(Scored {
-            summary: found.summary(&parts, options.criterion),
+        let summary = found.summary(&parts, options.criterion);
+        Ok(Chosen {
+            report: Report::Parts(summary),
             parts: parts.len(),
             lines: found.to_lines(&parts),
-        }))
+        })
     }
 
     /// For all sites.
@@ -255,9 +236,12 @@ impl Choice<'_> {
         let tree = self.tree(alignment, &[&patterns], reader)?;
         let fitted = |fit: &_| progress(Step::Fit(fit));
         let found = select(&tree, &patterns, &self.options, pool, fitted)?;
-        Ok(Chosen::Whole(
-            found.report(self.options.criterion, alignment.sites()),
-        ))
+        let report = found.report(self.options.criterion, alignment.sites());
+        Ok(Chosen {
+            parts: 1,
+            lines: report.to_line(),
+            report: Report::Whole(report),
+        })
     }
 
     /// The tree to fit on.

@@ -28,9 +28,13 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-/// Trees that are to be evaluated, as a user names them.
-#[derive(Debug, Clone, Copy)]
+/// Trees that are to be evaluated, as a user names them, and the means for it.
+#[derive(Clone, Copy)]
 pub struct Given<'g> {
+    /// Reads the files.
+    pub reader: Reader,
+    /// The engines.
+    pub pool: &'g Pool,
     /// The alignment; of a model of populations, their counts.
     pub msa: &'g Path,
     /// The model, a file of partitions, or `auto`.
@@ -143,15 +147,7 @@ impl Evaluated {
     }
 }
 
-/// Means of an evaluation, and its beginning.
-#[derive(Clone, Copy)]
-struct Means<'p> {
-    reader: Reader,
-    pool: &'p Pool,
-    began: Instant,
-}
-
-impl Given<'_> {
+impl<'g> Given<'g> {
     /// Reads and evaluates them. `choose` gives the partition of the model `auto`, `profiles` the
     /// frequencies of sites, if there are any. Blocks.
     ///
@@ -159,27 +155,34 @@ impl Given<'_> {
     /// [`WorkflowError`].
     pub fn evaluate<E: Into<Box<dyn Error + Send + Sync>>>(
         &self,
-        reader: Reader,
-        pool: &Pool,
         choose: impl FnOnce(&Alignment) -> Result<PartOptions, E>,
         profiles: impl FnOnce() -> Result<Option<String>, E>,
     ) -> Result<Evaluated, WorkflowError> {
         let began = Instant::now();
-        let means = Means {
-            reader,
-            pool,
-            began,
+        let mut evaluated = if let Some(model) = classed_model(self.model)? {
+            self.classes(&model)?
+        } else if let Some(model) = trees_model(self.model)? {
+            self.mixture(&model)?
+        } else if let Some(model) = rooted_model(self.model)? {
+            self.rooted(&model)?
+        } else {
+            self.partitioned(choose, profiles)?
         };
-        if let Some(model) = classed_model(self.model)? {
-            return self.classes(&model, means);
-        }
-        if let Some(model) = trees_model(self.model)? {
-            return self.mixture(&model, means);
-        }
-        if let Some(model) = rooted_model(self.model)? {
-            return self.rooted(&model, means);
-        }
-        let mut data = reader.data(self.msa, self.model, choose)?;
+        let wall_s = match &mut evaluated.found {
+            Found::Trees(report) => &mut report.wall_s,
+            Found::Classes(report) => &mut report.wall_s,
+        };
+        *wall_s = began.elapsed().as_secs_f64();
+        Ok(evaluated)
+    }
+
+    /// Under the models of an alignment's partitions.
+    fn partitioned<E: Into<Box<dyn Error + Send + Sync>>>(
+        &self,
+        choose: impl FnOnce(&Alignment) -> Result<PartOptions, E>,
+        profiles: impl FnOnce() -> Result<Option<String>, E>,
+    ) -> Result<Evaluated, WorkflowError> {
+        let mut data = self.reader.data(self.msa, self.model, choose)?;
         if let Some(text) = profiles().map_err(|error| WorkflowError::Caller(error.into()))? {
             data.partitions = data.partitions.with_site_frequencies(&text)?;
         }
@@ -193,7 +196,9 @@ impl Given<'_> {
         };
         // All trees are validated before the first is evaluated.
         let is_measured = self.fit == Fit::Nothing;
-        let trees = reader.trees_to_evaluate(self.trees, names, is_measured, options.sites)?;
+        let trees = self
+            .reader
+            .trees_to_evaluate(self.trees, names, is_measured, options.sites)?;
         if options.posteriors && trees.len() > 1 {
             return refuse(
                 "--site-posteriors and --site-rates are of one tree, and --tree has several",
@@ -209,21 +214,21 @@ impl Given<'_> {
                 false => None,
             };
             // Each on a likelihood of its own: parameters fitted to another tree do not affect it.
-            let one = evaluate(tree, names, parts.clone(), &options, pool)?;
+            let one = evaluate(tree, names, parts.clone(), &options, self.pool)?;
             evaluated.push(Evaluation { terrace, ..one });
         }
         let patterns = parts.iter().map(|part| part.patterns.len()).sum();
         let size = [names.len(), data.alignment.sites(), patterns];
-        let found = means.report(evaluated, &data.findings, size);
+        let found = self.report(evaluated, &data.findings, size);
         let names = data.partitions.names;
         Ok(Evaluated { found, names })
     }
 
     /// Under a model whose classes have lengths of their own.
-    fn classes(&self, model: &ClassedModel, means: Means<'_>) -> Result<Evaluated, WorkflowError> {
+    fn classes(&self, model: &ClassedModel) -> Result<Evaluated, WorkflowError> {
         self.check_mixture("+H", "classes of lengths")?;
-        let (alignment, patterns, _) = means.reader.patterns(self.msa, model.first().alphabet())?;
-        let trees = self.trees(alignment.names(), means)?;
+        let (alignment, patterns, _) = self.reader.patterns(self.msa, model.first().alphabet())?;
+        let trees = self.named(alignment.names())?;
         let classes = model.classes();
         if trees.len() != 1 && (trees.len() != classes || self.fit != Fit::Nothing) {
             return refuse(format!(
@@ -233,15 +238,15 @@ impl Given<'_> {
             ));
         }
         let (names, fit) = (alignment.names(), (self.fit, self.epsilon));
-        let found = heterotachy::evaluate(&trees, names, &patterns, model, fit, means.pool)?;
-        Ok(means.report_classes(found, &alignment, patterns))
+        let found = heterotachy::evaluate(&trees, names, &patterns, model, fit, self.pool)?;
+        Ok(self.report_classes(found, &alignment, patterns))
     }
 
     /// Under a mixture of the file's trees.
-    fn mixture(&self, model: &TreesModel, means: Means<'_>) -> Result<Evaluated, WorkflowError> {
+    fn mixture(&self, model: &TreesModel) -> Result<Evaluated, WorkflowError> {
         self.check_mixture("+T", "mixtures of trees")?;
-        let (alignment, patterns, _) = means.reader.patterns(self.msa, model.name().alphabet())?;
-        let trees = self.trees(alignment.names(), means)?;
+        let (alignment, patterns, _) = self.reader.patterns(self.msa, model.name().alphabet())?;
+        let trees = self.named(alignment.names())?;
         let (found, wanted) = (trees.len(), model.trees().unwrap_or(trees.len()));
         if found != wanted {
             return refuse(format!(
@@ -251,8 +256,8 @@ impl Given<'_> {
             ));
         }
         let (names, fit) = (alignment.names(), (self.fit, self.epsilon));
-        let found = evaluate_trees(&trees, names, &patterns, model, fit, means.pool)?;
-        Ok(means.report_classes(found, &alignment, patterns))
+        let found = evaluate_trees(&trees, names, &patterns, model, fit, self.pool)?;
+        Ok(self.report_classes(found, &alignment, patterns))
     }
 
     /// Refuses what does not go with these mixtures.
@@ -268,19 +273,15 @@ impl Given<'_> {
     }
 
     /// The trees, with lengths where these are not fitted.
-    fn trees(&self, names: &[String], means: Means<'_>) -> Result<Vec<Tree>, WorkflowError> {
+    fn named(&self, names: &[String]) -> Result<Vec<Tree>, WorkflowError> {
         Ok(match self.fit {
-            Fit::Nothing => means.reader.measured_trees(self.trees, names)?,
-            _ => means.reader.trees_of(self.trees, names)?,
+            Fit::Nothing => self.reader.measured_trees(self.trees, names)?,
+            _ => self.reader.trees_of(self.trees, names)?,
         })
     }
 
     /// Under a nonreversible model, at the trees' roots.
-    fn rooted(
-        &self,
-        model: &RootedModelName,
-        means: Means<'_>,
-    ) -> Result<Evaluated, WorkflowError> {
+    fn rooted(&self, model: &RootedModelName) -> Result<Evaluated, WorkflowError> {
         let wanted = self.wanted;
         let has_more = wanted.classes || wanted.rates || wanted.terrace;
         if self.lengths.is_some() || self.has_profiles || has_more {
@@ -291,61 +292,56 @@ impl Given<'_> {
             ));
         }
         if model.is_of_populations() {
-            return self.populations(model, means);
+            return self.populations(model);
         }
-        let (alignment, patterns, findings) = means.reader.patterns(self.msa, model.alphabet())?;
-        let evaluated = self.each_rooted(means, |newick, shown| {
+        let (alignment, patterns, findings) = self.reader.patterns(self.msa, model.alphabet())?;
+        let evaluated = self.each_rooted(|newick, shown| {
             let tree = RootedTree::from_newick(newick, alignment.names()).at(shown)?;
             let start = RootedModel::new(model.clone(), &patterns);
             let need = rooted_bytes(newick.nodes().len(), patterns.len(), &start);
-            let memory = means.reader.memory;
+            let memory = self.reader.memory;
             memory.check_work("the likelihood of a rooted tree", need)?;
-            Ok(RootedLikelihood::new(tree, &patterns, start, means.pool)?)
+            Ok(RootedLikelihood::new(tree, &patterns, start, self.pool)?)
         })?;
         let size = [patterns.taxa(), alignment.sites(), patterns.len()];
-        Ok(means.report(evaluated, &findings, size).into())
+        Ok(self.report(evaluated, &findings, size).into())
     }
 
     /// Under a model of populations, whose counts are in the file.
-    fn populations(
-        &self,
-        model: &RootedModelName,
-        means: Means<'_>,
-    ) -> Result<Evaluated, WorkflowError> {
+    fn populations(&self, model: &RootedModelName) -> Result<Evaluated, WorkflowError> {
         let place = self.msa.display();
-        let counts = Counts::parse(&means.reader.text(self.msa)?).at(&place)?;
+        let counts = Counts::parse(&self.reader.text(self.msa)?).at(&place)?;
         if counts.unread() > 0 {
             let count = counts.unread();
-            (means.reader.warn)(&format!(
+            (self.reader.warn)(&format!(
                 "{place}: {count} counts of three bases or four: read as unknown"
             ));
         }
         let majority = Patterns::new(counts.majority(), model.alphabet()).at(place)?;
         let (names, sites) = (counts.majority().names(), counts.majority().sites());
-        let evaluated = self.each_rooted(means, |newick, shown| {
+        let evaluated = self.each_rooted(|newick, shown| {
             let tree = RootedTree::from_any(newick, names).at(shown)?;
             let start = RootedModel::new(model.clone(), &majority);
             let need = rooted_bytes(newick.nodes().len(), sites, &start);
-            let memory = means.reader.memory;
+            let memory = self.reader.memory;
             memory.check_work("the likelihood of populations", need)?;
             Ok(RootedLikelihood::of_counts(
-                tree, &counts, start, means.pool,
+                tree, &counts, start, self.pool,
             )?)
         })?;
         let size = [names.len(), sites, 0];
-        Ok(means.report(evaluated, &Findings::default(), size).into())
+        Ok(self.report(evaluated, &Findings::default(), size).into())
     }
 
     /// Evaluates the file's trees as they were read, each by the likelihood that it gets; errors
     /// name its place.
-    fn each_rooted<'p>(
+    fn each_rooted(
         &self,
-        means: Means<'p>,
-        likelihood: impl Fn(&Newick, &str) -> Result<RootedLikelihood<&'p Pool>, WorkflowError>,
+        likelihood: impl Fn(&Newick, &str) -> Result<RootedLikelihood<&'g Pool>, WorkflowError>,
     ) -> Result<Vec<Evaluation>, WorkflowError> {
-        let file = means.reader.trees(self.trees)?;
+        let file = self.reader.trees(self.trees)?;
         if self.fit == Fit::Nothing {
-            file.warn_of_lengths(means.reader);
+            file.warn_of_lengths(self.reader);
         }
         let each = file.newicks.iter().enumerate().map(|(index, newick)| {
             let shown = format!("{}, tree {}", self.trees.display(), index + 1);
@@ -355,19 +351,14 @@ impl Given<'_> {
         });
         each.collect()
     }
-}
 
-impl Means<'_> {
-    fn report(self, evaluated: Vec<Evaluation>, findings: &Findings, size: [usize; 3]) -> Found {
-        let wall_s = self.began.elapsed().as_secs_f64();
+    fn report(&self, evaluated: Vec<Evaluation>, findings: &Findings, size: [usize; 3]) -> Found {
         let engines = self.pool.engines();
-        Found::Trees(EvaluationReport::new(
-            evaluated, findings, size, engines, wall_s,
-        ))
+        Found::Trees(EvaluationReport::new(evaluated, findings, size, engines))
     }
 
     fn report_classes(
-        self,
+        &self,
         found: ClassedEvaluation,
         alignment: &Alignment,
         patterns: Patterns,
@@ -377,7 +368,7 @@ impl Means<'_> {
             taxa: alignment.names().len(),
             sites: alignment.sites(),
             engines: self.pool.engines(),
-            wall_s: self.began.elapsed().as_secs_f64(),
+            wall_s: 0.0,
             patterns,
         };
         Found::Classes(report).into()

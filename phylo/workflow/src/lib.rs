@@ -74,8 +74,8 @@ pub enum WorkflowError {
     #[error(transparent)]
     Selection(#[from] SelectionError),
     /// A step that the caller does.
-    #[error(transparent)]
-    Caller(Box<dyn std::error::Error + Send + Sync>),
+    #[error("{0}")]
+    Caller(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// An error of options that do not go together.

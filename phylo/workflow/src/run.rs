@@ -98,18 +98,18 @@ pub struct Found {
 /// # Errors
 /// [`WorkflowError`].
 pub fn search(
-    setup: &RunSetup,
+    setup: &RunSetup<'_>,
     wants_sites: bool,
     launch: &Launch<'_>,
     role: &mut Role,
     observer: &mut dyn Observer,
 ) -> Result<Ended<Found>, WorkflowError> {
-    let run = &setup.run;
+    let (run, choices) = (&setup.run, &setup.choices);
     let plan = Plan {
         settings: setup.settings.clone(),
         goal: run.goal,
         bytes: run.bytes_about(),
-        ranks_per_search: match setup.effort {
+        ranks_per_search: match choices.effort {
             Effort::Full => launch.ranks_per_search,
             // Its one climb runs in one process.
             Effort::Fast => Some(1),
@@ -119,7 +119,7 @@ pub fn search(
     };
     let (opened, pool) = Opened::new(launch, role, plan)?;
     let searches = run.searches(&pool);
-    let wide = match setup.effort {
+    let wide = match choices.effort {
         Effort::Full => None,
         Effort::Fast => Some(Wide::new(run, &pool, launch.reader.memory)?),
     };
@@ -130,8 +130,9 @@ pub fn search(
     let finished = Finished::default();
     let published = opened.own.as_ref().map(|(_, ledger)| {
         finished.note(ledger);
-        let [alignment, model] = setup.subject.clone();
-        Publisher::of(&finished.status(alignment, model, run.names(), &searches.growing))
+        let path = std::path::absolute(choices.msa).unwrap_or_else(|_| choices.msa.to_owned());
+        let (path, model) = (path.display().to_string(), choices.model.to_owned());
+        Publisher::of(&finished.status(path, model, run.names(), &searches.growing))
     });
     let (engines, began) = (opened.engines, opened.began);
     let work = Work {
@@ -350,7 +351,7 @@ fn open(
 
 /// Writes the trees, their models and supports; gives the files.
 fn write_results(
-    setup: &RunSetup,
+    setup: &RunSetup<'_>,
     files: &Files,
     ledger: &Ledger,
     pool: &Pool,
@@ -358,11 +359,11 @@ fn write_results(
 ) -> Result<Vec<PathBuf>, WorkflowError> {
     let models = setup.run.best_models(&setup.part_names, ledger);
     let mut written = files.write_trees(ledger, &models)?;
-    if let Some(best) = ledger.best().filter(|_| setup.polytomies) {
+    if let Some(best) = ledger.best().filter(|_| setup.choices.polytomies) {
         written.push(files.write_collapsed(&collapsed(&tree_of(best)?, VOID))?);
     }
     let mut labelled = Vec::new();
-    for &support in &setup.supports {
+    for &support in setup.choices.supports {
         if let Some(tree) = supported(support, setup, ledger, pool, observer)? {
             written.push(files.write_support(support, &tree)?);
             labelled.push(tree);
@@ -378,7 +379,7 @@ fn write_results(
 /// The best tree with supports; nothing where there are no bootstraps for them.
 fn supported(
     support: Support,
-    setup: &RunSetup,
+    setup: &RunSetup<'_>,
     ledger: &Ledger,
     pool: &Pool,
     observer: &mut dyn Observer,
@@ -391,7 +392,7 @@ fn supported(
             let (parts, tree) = (setup.parts_of(best)?, tree_of(best)?);
             let options = AlignmentSupport {
                 lengths: setup.run.lengths_of_result(),
-                bnni: setup.bnni,
+                bnni: setup.choices.bnni,
                 ..AlignmentSupport::new(kind, setup.run.seed)
             };
             let names = setup.run.names();

@@ -29,13 +29,10 @@ pub enum Effort {
 
 impl Effort {
     /// Names of efforts, with a line about each.
+    #[rustfmt::skip] // a line each
     pub const NAMED: [(&str, &str, Self); 2] = [
         ("full", "Until no move gains anything", Self::Full),
-        (
-            "fast",
-            "One quick climb, for thousands of sequences",
-            Self::Fast,
-        ),
+        ("fast", "One quick climb, for thousands of sequences", Self::Fast),
     ];
 }
 
@@ -46,8 +43,6 @@ pub struct Choices<'c> {
     pub msa: &'c Path,
     /// A model, a file of partitions, or `auto`.
     pub model: &'c str,
-    /// Frequencies of sites in place of the model's own: the text of a file.
-    pub site_frequencies: Option<&'c str>,
     /// Linkage of the partitions' branch lengths.
     pub lengths: Option<Lengths>,
     /// Effort of the searches.
@@ -119,7 +114,9 @@ impl Choices<'_> {
 
 /// A run, and what its files and messages need.
 #[derive(Debug)]
-pub struct RunSetup {
+pub struct RunSetup<'c> {
+    /// The options.
+    pub(crate) choices: Choices<'c>,
     /// The run.
     pub run: Setup,
     /// Its identity.
@@ -128,22 +125,18 @@ pub struct RunSetup {
     pub findings: Findings,
     /// Names of the partitions.
     pub part_names: Vec<String>,
-    /// The alignment and the model, for the run's status.
-    pub(crate) subject: [String; 2],
-    pub(crate) effort: Effort,
-    pub(crate) supports: Vec<Support>,
-    pub(crate) bnni: bool,
-    pub(crate) polytomies: bool,
 }
 
-impl RunSetup {
-    /// Reads the files of a run; `choose` gives the partition of the model `auto`.
+impl<'c> RunSetup<'c> {
+    /// Reads the files of a run; `site_frequencies` are in place of the model's own, as the text of a
+    /// file has them, and `choose` gives the partition of the model `auto`.
     ///
     /// # Errors
     /// [`WorkflowError`].
     pub fn read<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         reader: Reader,
-        choices: &Choices<'_>,
+        choices: Choices<'c>,
+        site_frequencies: Option<&str>,
         choose: impl FnOnce(&Alignment) -> Result<PartOptions, E>,
     ) -> Result<Self, WorkflowError> {
         choices.check()?;
@@ -152,7 +145,7 @@ impl RunSetup {
             partitions,
             findings,
         } = reader.data(choices.msa, choices.model, choose)?;
-        let partitions = match choices.site_frequencies {
+        let partitions = match site_frequencies {
             Some(text) => partitions.with_site_frequencies(text)?,
             None => partitions,
         };
@@ -178,7 +171,7 @@ impl RunSetup {
         if let Some(share) = choices.jackknife {
             settings.add("--jackknife", &share.to_string());
         }
-        if let Some(text) = choices.site_frequencies {
+        if let Some(text) = site_frequencies {
             settings.add("--pmsf", text);
         }
         let trees = start_trees(reader, choices.start_trees, &alignment, &mut settings)?;
@@ -207,22 +200,15 @@ impl RunSetup {
             lengths,
             seed: choices.seed,
         };
-        let path = std::path::absolute(choices.msa).unwrap_or_else(|_| choices.msa.to_owned());
         Ok(Self {
+            choices,
             run: Setup::new(&alignment, parts, request).map_err(DataError::from)?,
             settings,
             findings,
             part_names: partitions.names,
-            subject: [path.display().to_string(), choices.model.to_owned()],
-            effort: choices.effort,
-            supports: choices.supports.to_vec(),
-            bnni: choices.bnni,
-            polytomies: choices.polytomies,
         })
     }
-}
 
-impl RunSetup {
     /// The partitions under the models of a search's result, with all their values.
     ///
     /// # Errors
@@ -289,7 +275,6 @@ mod tests {
         let choices = Choices {
             msa,
             model: "MULTI3_MK",
-            site_frequencies: None,
             lengths: None,
             effort: Effort::Full,
             starts: None,
@@ -306,7 +291,7 @@ mod tests {
             polytomies: false,
         };
         let auto = |_: &Alignment| Err::<PartOptions, _>("not asked for");
-        let read = RunSetup::read(reader, &choices, auto).unwrap();
+        let read = RunSetup::read(reader, choices, None, auto).unwrap();
         read.settings.identity()
     }
 

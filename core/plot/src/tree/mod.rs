@@ -56,12 +56,9 @@ pub enum TreeForm {
 
 impl TreeForm {
     /// All of them by name, with a line about each.
+    #[rustfmt::skip] // a line each
     pub const NAMED: [(&str, &str, Self); 2] = [
-        (
-            "rectangular",
-            "From left to right, a row for each tip",
-            Self::Rectangular,
-        ),
+        ("rectangular", "From left to right, a row for each tip", Self::Rectangular),
         ("circular", "Around a circle", Self::Circular),
     ];
 }
@@ -80,12 +77,9 @@ pub enum TreeTheme {
 
 impl TreeTheme {
     /// All of them by name, with a line about each.
+    #[rustfmt::skip] // a line each
     pub const NAMED: [(&str, &str, Self); 3] = [
-        (
-            "auto",
-            "Light, or dark where the reader's programs are",
-            Self::Auto,
-        ),
+        ("auto", "Light, or dark where the reader's programs are", Self::Auto),
         ("light", "Dark lines on white", Self::Light),
         ("dark", "Light lines on black", Self::Dark),
     ];

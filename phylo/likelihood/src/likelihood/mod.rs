@@ -125,14 +125,11 @@ pub enum Lengths {
 
 impl Lengths {
     /// All of them by name, with a line about each.
+    #[rustfmt::skip] // a line each
     pub const NAMED: [(&str, &str, Self); 3] = [
         ("linked", "One length a branch", Self::Linked),
         ("scaled", SCALED, Self::Scaled),
-        (
-            "unlinked",
-            "Each partition has lengths of its own",
-            Self::Unlinked,
-        ),
+        ("unlinked", "Each partition has lengths of its own", Self::Unlinked),
     ];
 }
 

@@ -125,29 +125,30 @@ pub enum Support {
 }
 
 impl Support {
-    /// All kinds.
-    pub const ALL: [Self; 6] = [
-        Self::Replicates(support::Kind::Fbp),
-        Self::Replicates(support::Kind::Tbe),
-        Self::Alignment(AlignmentKind::ShAlrt),
-        Self::Alignment(AlignmentKind::ABayes),
-        Self::Alignment(AlignmentKind::LocalBootstrap),
-        Self::Alignment(AlignmentKind::Ufboot),
+    /// All kinds by name, with a line about each.
+    #[rustfmt::skip] // a line each, to be compared by eye
+    pub const NAMED: [(&str, &str, Self); 6] = [
+        ("fbp", "Felsenstein's bootstrap proportions", Self::Replicates(support::Kind::Fbp)),
+        ("tbe", "Transfer bootstrap expectation", Self::Replicates(support::Kind::Tbe)),
+        ("sh-alrt", SH_ALRT, Self::Alignment(AlignmentKind::ShAlrt)),
+        ("abayes", ABAYES, Self::Alignment(AlignmentKind::ABayes)),
+        ("lbp", LBP, Self::Alignment(AlignmentKind::LocalBootstrap)),
+        ("ufboot", UFBOOT, Self::Alignment(AlignmentKind::Ufboot)),
     ];
 
     /// Its name in options and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Replicates(support::Kind::Fbp) => "fbp",
-            Self::Replicates(support::Kind::Tbe) => "tbe",
-            Self::Alignment(AlignmentKind::ShAlrt) => "sh-alrt",
-            Self::Alignment(AlignmentKind::ABayes) => "abayes",
-            Self::Alignment(AlignmentKind::LocalBootstrap) => "lbp",
-            Self::Alignment(AlignmentKind::Ufboot) => "ufboot",
-        }
+        let mut all = Self::NAMED.into_iter();
+        let own = all.find(|(.., kind)| *kind == self);
+        own.map_or("", |(name, ..)| name)
     }
 }
+
+const SH_ALRT: &str = "SH-like approximate likelihood ratio test";
+const ABAYES: &str = "Posterior probability among a branch and its two alternatives (aBayes)";
+const LBP: &str = "Bootstraps of a branch and its two alternatives (local bootstrap probability)";
+const UFBOOT: &str = "Ultrafast bootstraps, among trees that one search meets";
 
 /// Supports of a tree's branches, as programs read them.
 #[derive(Debug, Clone, serde::Serialize)]

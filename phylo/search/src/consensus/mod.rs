@@ -42,13 +42,10 @@ pub enum Rule {
 
 impl Rule {
     /// Those with a name, and a line about each.
+    #[rustfmt::skip] // a line each
     pub const NAMED: [(&str, &str, Self); 3] = [
         ("strict", "Those of all trees", Self::Strict),
-        (
-            "majority",
-            "Those of more than half of the trees",
-            Self::Majority,
-        ),
+        ("majority", "Those of more than half of the trees", Self::Majority),
         ("extended", EXTENDED, Self::Extended),
     ];
 }

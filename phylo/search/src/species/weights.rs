@@ -33,17 +33,10 @@ pub enum Weighting {
 
 impl Weighting {
     /// All of them by name, with a line about each.
+    #[rustfmt::skip] // a line each
     pub const NAMED: [(&str, &str, Self); 3] = [
-        (
-            "support",
-            "More, the surer the branches between the two pairs are",
-            Self::Support,
-        ),
-        (
-            "lengths",
-            "Less, the longer the branches around these are",
-            Self::Lengths,
-        ),
+        ("support", "More, the surer the branches between the two pairs are", Self::Support),
+        ("lengths", "Less, the longer the branches around these are", Self::Lengths),
         ("both", "The product", Self::Both),
     ];
 
