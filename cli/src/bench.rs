@@ -15,14 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Beside every figure stands its ratio to a peer that was interleaved with it, and the papers' \
-figure where they have one. Needs the peers' programs, and root for mounts and cold caches; what \
-is missing is said with its package, and the rest runs. The kernel's caches are dropped now and \
-then: other programs slow down meanwhile.
-
-Exit status: 0 measured (also where a target was missed), 1 something failed or \
-delivered wrong bytes, 2 could not run.")]
 pub(crate) struct BlockArgs {
     /// Read this image over NBD and FUSE, instead of one of this machine's files
     #[arg(value_name = "IMAGE")]
@@ -43,14 +35,6 @@ pub(crate) struct BlockArgs {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Beside every figure stands its ratio to a peer that was interleaved with it, and the paper's \
-figure where it has one. Peers of the kernel's are in network namespaces that end with the bench: \
-they need root, iperf3, wrk and nginx; what is missing is said with its package, and the rest \
-runs. Two cores are kept busy meanwhile.
-
-Exit status: 0 measured (also where a target was missed), 1 something failed or \
-answered wrongly, 2 could not run.")]
 pub(crate) struct NetArgs {
     /// Few rounds, short ones: under a minute; a smoke run, not a result
     #[arg(long)]
@@ -63,13 +47,6 @@ pub(crate) struct NetArgs {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-The candidates of a group are interleaved in the same rounds, so that a ratio is of one moment of \
-one machine. Engines of the scheduling rows are virtual: they take their 96 us without a core. \
-What this machine lacks (a second core, a compiler with OpenMP, oneTBB) is said, and the rest runs.
-
-Exit status: 0 measured (also where a target was missed), 1 something failed or \
-answered wrongly, 2 could not run.")]
 pub(crate) struct OffloadArgs {
     /// Few rounds, short ones: under 20 seconds; a smoke run, not a result
     #[arg(long)]

@@ -52,14 +52,14 @@ impl Args {
             }
         }
         let stop = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
-        let target = self.target();
+        let by_default = (!self.json && !self.list).then(|| PathBuf::from("report.html"));
+        let target = self.output.clone().or(by_default);
         if let Some(target) = &target {
             // Before minutes are spent.
-            let shown = target.display();
-            let is_folder = target.is_dir();
             ensure!(
-                !is_folder,
-                "{shown} is a directory; name a file in it with --output"
+                !target.is_dir(),
+                "{} is a directory; name a file in it with --output",
+                target.display()
             );
             output::check_file(target)?;
         }
@@ -74,7 +74,10 @@ impl Args {
             has_benches: cfg!(feature = "bench"),
             age_s_max: self.max_age_hours.saturating_mul(3600),
         };
-        let store = Store::open(&self.directory()?)?;
+        let directory = self.state.clone().or_else(default_directory);
+        let directory = directory
+            .context("neither XDG_CACHE_HOME nor HOME is set; name a place with --state DIR")?;
+        let store = Store::open(&directory)?;
         let program = std::env::current_exe().context("cannot find this program")?;
         let rows = serde_json::json!({ "rows": rows()? });
         let run = Run::new(&catalogue, request, store, program, stop, rows);
@@ -87,17 +90,6 @@ impl Args {
             return Ok(Outcome::Stopped);
         };
         self.finish(&catalogue, &run, &results, target.as_deref())
-    }
-
-    /// File for the page, if any.
-    fn target(&self) -> Option<PathBuf> {
-        let by_default = (!self.json && !self.list).then(|| PathBuf::from("report.html"));
-        self.output.clone().or(by_default)
-    }
-
-    fn directory(&self) -> Result<PathBuf> {
-        let directory = self.state.clone().or_else(default_directory);
-        directory.context("neither XDG_CACHE_HOME nor HOME is set; name a place with --state DIR")
     }
 
     fn finish(

@@ -108,12 +108,6 @@ struct Json {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Real runs on a simulated alignment, policies interleaved within each round; seconds are medians, \
-claims medians of the rounds' ratios. Beside them the tasks' own processor times, recorded once on \
-one core and replayed under the same policies in virtual time: that is what to look at on a \
-machine that others use. About seven minutes, one with --quick. Exit status: 0 all claims hold, 1 \
-one does not, 2 could not run.")]
 pub(crate) struct GrainArgs {
     /// Engines; one for each core unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -186,11 +180,6 @@ impl GrainArgs {
 const SEED: u64 = 1;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
-Each library is loaded by a process of its own; both traverse one tree with the same data, in \
-rounds that alternate, and must agree on the log-likelihood. With one engine neither library \
-starts a thread; with more, BEAGLE may start its own. About two minutes, ten seconds with \
---quick. Exit status: 0 measured, 1 a library failed or both differ, 2 could not run.")]
 pub(crate) struct BeagleArgs {
     /// The library to compare with
     #[arg(long, value_name = "FILE", default_value = "libhmsbeagle.so.1")]

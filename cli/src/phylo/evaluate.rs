@@ -103,7 +103,7 @@ impl TestArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = self.run.pool()?;
         let data = self.data.read()?;
-        let trees = reader().trees_of(&self.trees, data.alignment.names())?;
+        let trees = reader().trees_of(&self.trees, data.alignment.names(), false)?;
         let shown = || self.trees.display().to_string();
         if trees.len() < 2 {
             let trees = trees.len();

@@ -3,11 +3,10 @@
 use super::common::{self, reader};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use indicatif::ProgressBar;
 use sidecore_offload::Pool;
 use sidecore_outbreak::{
-    Genomes, ModelChoice, Options, Outbreak, OutbreakError, Progress, ReadOptions, ReferenceChoice,
-    Report, Style, infer,
+    Genomes, ModelChoice, Options, OutbreakError, Progress, ReadOptions, ReferenceChoice, Report,
+    Style, infer,
 };
 use sidecore_phylo::dating::{ClockOptions, Dated, Dates};
 use sidecore_phylo::newick::Newick;
@@ -16,16 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "\
-For genomes of which most sites are equal, such as those of one virus: the likelihood is computed \
-on differences to a reference (De Maio and others 2023), so time and memory go with these. Genomes \
-are placed one by one, then subtrees move, and lengths and rates are fitted. The tree is rooted \
-where the reference belongs. One set of genomes gives one result, on any number of engines. A \
-signal during the moves ends them, and the tree found so far is written. Exit status: 0 done, 2 \
-something cannot be read, written or does not go together, 130 stopped by a signal.",
-    group = clap::ArgGroup::new("known").args(["dates", "dates_in_names"])
-)]
+#[command(group = clap::ArgGroup::new("known").args(["dates", "dates_in_names"]))]
 pub(crate) struct Args {
     /// Genomes (FASTA, aligned; MAPLE's format; VCF), plain or packed; `-` is standard input
     #[arg(long, value_name = "FILE")]
@@ -83,16 +73,19 @@ impl Args {
         for path in files.into_iter().flatten() {
             output::check_file(path)?;
         }
-        let known = match &self.dates {
-            Some(path) => Some(reader().dates(path)?),
-            None => None,
-        };
+        let dates = self.dates.as_deref();
+        let known = dates.map(|path| reader().dates(path)).transpose()?;
         let pool = self.run.pool()?;
         let genomes = self.genomes(&pool)?;
         // Until here a signal ends the process.
         let stop = common::stop_flag()?;
         let bar = bar(Shape::Count, 0);
-        let found = infer(genomes, &options, &pool, &mut |it| show(&bar, it), &stop);
+        let mut show = |progress: Progress| {
+            bar.set_length(progress.all);
+            bar.set_position(progress.done);
+            bar.set_message(progress.stage.to_string());
+        };
+        let found = infer(genomes, &options, &pool, &mut show, &stop);
         bar.finish_and_clear();
         let found = match found {
             Err(OutbreakError::Stopped) => {
@@ -107,7 +100,10 @@ impl Args {
         };
         let mut report = found.report(style);
         // First of all: dates that give no clock must not cost the tree.
-        self.write(&found, style, &report.tree)?;
+        output::wanted(&self.output, || format!("{}\n", report.tree))?;
+        if let Some(path) = &self.mutations {
+            output::file(path, &found.mutations_for(path, style))?;
+        }
         if self.dates.is_some() || self.dates_in_names {
             let dated = self.date(&found.newick(style), known, report.sites, &pool)?;
             (report.rate, report.root_date) = (Some(dated.rate), Some(dated.root_date));
@@ -177,19 +173,4 @@ impl Args {
         output::wanted(&self.dates_table, || dated.table())?;
         Ok(dated)
     }
-
-    fn write(&self, found: &Outbreak, style: Style, tree: &str) -> Result<()> {
-        output::wanted(&self.output, || format!("{tree}\n"))?;
-        if let Some(path) = &self.mutations {
-            output::file(path, &found.mutations_for(path, style))?;
-        }
-        Ok(())
-    }
-}
-
-/// Shows how far the inference is.
-fn show(bar: &ProgressBar, progress: Progress) {
-    bar.set_length(progress.all);
-    bar.set_position(progress.done);
-    bar.set_message(progress.stage.to_string());
 }

@@ -33,7 +33,7 @@ impl Pages {
         page(&program, "", self, directory)
     }
 
-    /// The program with the notes of each command in its help.
+    /// The program with the notes of each command in its help, but for those that have some.
     #[must_use]
     pub fn noted(&self, program: Command) -> Command {
         self.noted_below(program, "")
@@ -42,9 +42,10 @@ impl Pages {
     /// `command`, of these words behind `sidecore`, and the commands below it with their notes.
     fn noted_below(&self, command: Command, words: &str) -> Command {
         let name = if words.is_empty() { "sidecore" } else { words };
-        let command = match self.notes().find(|(of, _)| *of == name) {
-            Some((_, notes)) => command.after_help(notes),
-            None => command,
+        let notes = self.notes().find(|(of, _)| *of == name);
+        let command = match (notes, command.get_after_help()) {
+            (Some((_, notes)), None) => command.after_help(notes),
+            _ => command,
         };
         command.mut_subcommands(|inner| {
             let words = format!("{words} {}", inner.get_name());

@@ -126,7 +126,9 @@ fn error_data(text: &str) {
 #[must_use]
 pub fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
     let io = error.downcast_ref().map(io::Error::kind);
-    let json = error.downcast_ref().and_then(serde_json::Error::io_error_kind);
+    let json = error
+        .downcast_ref()
+        .and_then(serde_json::Error::io_error_kind);
     io.or(json) == Some(ErrorKind::BrokenPipe) || error.source().is_some_and(is_broken_pipe)
 }
 

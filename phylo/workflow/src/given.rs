@@ -15,7 +15,8 @@ use sidecore_phylo::evaluation::{
 use sidecore_phylo::heterotachy::{
     self, ClassedEvaluation, ClassedModel, TreesModel, evaluate_trees,
 };
-use sidecore_phylo::io::data::{At, Reader, classed_model, linkage, rooted_model, trees_model};
+use sidecore_phylo::io::data::{At, DataError, Reader, linkage, rooted_model};
+use sidecore_phylo::io::input::model_file;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
 use sidecore_phylo::msa::{Alignment, Findings, Patterns};
 use sidecore_phylo::newick::Newick;
@@ -159,9 +160,9 @@ impl<'g> Given<'g> {
         profiles: impl FnOnce() -> Result<Option<String>, E>,
     ) -> Result<Evaluated, WorkflowError> {
         let began = Instant::now();
-        let mut evaluated = if let Some(model) = classed_model(self.model)? {
+        let mut evaluated = if let Some(model) = ClassedModel::parse(self.model, &mut model_file)? {
             self.classes(&model)?
-        } else if let Some(model) = trees_model(self.model)? {
+        } else if let Some(model) = TreesModel::parse(self.model, &mut model_file)? {
             self.mixture(&model)?
         } else if let Some(model) = rooted_model(self.model)? {
             self.rooted(&model)?
@@ -183,7 +184,7 @@ impl<'g> Given<'g> {
         profiles: impl FnOnce() -> Result<Option<String>, E>,
     ) -> Result<Evaluated, WorkflowError> {
         let mut data = self.reader.data(self.msa, self.model, choose)?;
-        if let Some(text) = profiles().map_err(|error| WorkflowError::Caller(error.into()))? {
+        if let Some(text) = profiles().map_err(|error| WorkflowError::Step(error.into()))? {
             data.partitions = data.partitions.with_site_frequencies(&text)?;
         }
         let (names, parts) = (data.alignment.names(), &data.partitions.parts);
@@ -273,11 +274,9 @@ impl<'g> Given<'g> {
     }
 
     /// The trees, with lengths where these are not fitted.
-    fn named(&self, names: &[String]) -> Result<Vec<Tree>, WorkflowError> {
-        Ok(match self.fit {
-            Fit::Nothing => self.reader.measured_trees(self.trees, names)?,
-            _ => self.reader.trees_of(self.trees, names)?,
-        })
+    fn named(&self, names: &[String]) -> Result<Vec<Tree>, DataError> {
+        self.reader
+            .trees_of(self.trees, names, self.fit == Fit::Nothing)
     }
 
     /// Under a nonreversible model, at the trees' roots.

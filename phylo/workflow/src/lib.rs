@@ -32,6 +32,7 @@ use sidecore_phylo::model::ModelError;
 use sidecore_phylo::rooting::RootError;
 use sidecore_phylo::selection::SelectionError;
 use sidecore_sched::PolicyError;
+use sidecore_wide::WideError;
 
 /// Errors of a workflow.
 #[derive(Debug, thiserror::Error)]
@@ -43,40 +44,23 @@ pub enum WorkflowError {
     /// Input that cannot be used, and its place.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A file, or more work than the memory allows.
-    #[error(transparent)]
-    Input(#[from] InputError),
-    /// A model's name.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// A scheduling policy's name.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-    /// A run's own files.
-    #[error(transparent)]
-    Files(#[from] FilesError),
-    /// Other processes of a run.
-    #[error(transparent)]
-    Rank(#[from] RankError),
-    /// Engines.
-    #[error(transparent)]
-    Offload(#[from] OffloadError),
-    /// The work of a run.
-    #[error(transparent)]
-    Analysis(#[from] AnalysisError),
-    /// A likelihood.
-    #[error(transparent)]
-    Likelihood(#[from] LikelihoodError),
-    /// A root.
-    #[error(transparent)]
-    Root(#[from] RootError),
-    /// A choice of models.
-    #[error(transparent)]
-    Selection(#[from] SelectionError),
-    /// A step that the caller does.
+    /// A step that failed, of this crate's or the caller's.
     #[error("{0}")]
-    Caller(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Step(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+macro_rules! steps {
+    ($($error:ty)+) => {
+        $(impl From<$error> for WorkflowError {
+            fn from(error: $error) -> Self {
+                Self::Step(error.into())
+            }
+        })+
+    };
+}
+
+steps!(InputError ModelError PolicyError FilesError RankError OffloadError AnalysisError);
+steps!(LikelihoodError RootError SelectionError WideError);
 
 /// An error of options that do not go together.
 fn refuse<T>(said: impl Into<String>) -> Result<T, WorkflowError> {

@@ -365,13 +365,13 @@ fn write_results(
     let mut labelled = Vec::new();
     for &support in setup.choices.supports {
         if let Some(tree) = supported(support, setup, ledger, pool, observer)? {
-            written.push(files.write_support(support, &tree)?);
+            written.push(files.write_support(Some(support), &tree)?);
             labelled.push(tree);
         }
     }
     // All of them are the best tree: one file has the labels of all.
     if let [first, _, ..] = &labelled[..] {
-        written.push(files.write_all_supports(&joined(first.clone(), &labelled))?);
+        written.push(files.write_support(None, &joined(first.clone(), &labelled))?);
     }
     Ok(written)
 }

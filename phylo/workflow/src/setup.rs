@@ -239,7 +239,8 @@ fn start_trees(
         });
     }
     settings.add("--start-trees", &reader.text(path)?);
-    reader.trees_of(path, alignment.names()).map(Starts::Given)
+    let trees = reader.trees_of(path, alignment.names(), false);
+    trees.map(Starts::Given)
 }
 
 fn constraint(

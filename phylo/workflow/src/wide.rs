@@ -31,8 +31,7 @@ impl<'r> Wide<'r> {
         if lengths == Lengths::Unlinked {
             return refuse("--effort fast takes no --brlen unlinked: give linked or scaled");
         }
-        let inference = Inference::new(run.names(), run.parts());
-        let inference = inference.map_err(|error| WorkflowError::Caller(error.into()))?;
+        let inference = Inference::new(run.names(), run.parts())?;
         memory.check_work("the tree", inference.bytes())?;
         Ok(Self {
             inference,

@@ -23,13 +23,13 @@ use crate::measure::stats::{self, Series};
 use replay::Costs;
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::AnalysisError;
-use sidecore_phylo::analysis::coordinator::{
-    Change, Coordinator, Ended, Environment, Keeper, Message, coordinate,
-};
+use sidecore_phylo::analysis::coordinator::{Change, Coordinator, Keeper};
 use sidecore_phylo::analysis::job::{Searches, Starts};
 use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Outcome, Piece};
-use sidecore_phylo::analysis::workers::{Event, Job, Watch, Workers};
+use sidecore_phylo::analysis::workers::{Job, Watch};
 use sidecore_phylo::bootstrap;
+use sidecore_phylo::io::ranks::farm::{Crew, Lead};
+use sidecore_phylo::io::run::alone;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::model::{Model, ModelName};
 use sidecore_phylo::msa::Patterns;
@@ -41,7 +41,6 @@ use sidecore_phylo::tree::random_tree;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use trace::{Recorder, Trace};
 
@@ -323,38 +322,29 @@ impl Data {
         let policy = sidecore_sched::by_name(policy)?;
         let pool = Pool::start(pool_config(options.engines, &options.cpus, policy))?;
         let job = self.searches(&pool);
-        let (sender, mailbox) = mpsc::channel();
-        let tell = |event: Event| {
-            // The receiver is gone only when the run is over.
-            let _ = sender.send(Message::From(0, event));
-        };
         let mut coordinator = Coordinator::new(Ledger::new(Goal {
             starts: 0,
             bootstraps: Bootstraps::Exactly(bootstraps),
             chain: 1,
             convergence: bootstrap::Options::default(),
         }));
-        let ended = Workers::run(
-            &pool,
-            &options.cpus,
-            &job,
-            Duration::MAX,
-            &tell,
-            |workers| {
-                let mut environment = Environment {
-                    mailbox: &mailbox,
-                    deliver: &mut |_, order| workers.deliver(order),
-                    keeper: &mut Nothing,
-                    runner: &&pool,
-                    stop,
-                    seed: self.seed,
-                };
-                let began = Instant::now();
-                let ended = coordinate(&mut coordinator, &mut environment)?;
-                Ok::<(Ended, f64), AnalysisError>((ended, began.elapsed().as_secs_f64()))
-            },
-        )??;
+        let crew = Crew {
+            pool: &pool,
+            cpus: &options.cpus,
+            job: &job,
+            save_every: Duration::MAX,
+        };
+        let lead = Lead {
+            coordinator: &mut coordinator,
+            keeper: &mut Nothing,
+            runner: &pool,
+            stop,
+            seed: self.seed,
+        };
+        let began = Instant::now();
+        alone(crew, lead)?;
+        let seconds = began.elapsed().as_secs_f64();
         let tree = |outcome: &Outcome| outcome.tree.clone();
-        Ok((ended.1, coordinator.ledger.outcomes().map(tree).collect()))
+        Ok((seconds, coordinator.ledger.outcomes().map(tree).collect()))
     }
 }

@@ -12,7 +12,6 @@ pub use trees::{TreeFile, check_lengths};
 use super::input::{Input, InputError, Memory, model_file};
 use super::partitions;
 use crate::analysis::setup::SetupError;
-use crate::heterotachy::{ClassedModel, TreesModel};
 use crate::likelihood::{Lengths, PartOptions};
 use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName, with_states};
 use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns};
@@ -369,22 +368,6 @@ fn likelihood_bytes(parts: &[PartOptions]) -> u64 {
 /// Of the name or of the file.
 pub fn model_name(text: &str) -> Result<ModelName, ModelError> {
     ModelName::parse(text, &mut model_file)
-}
-
-/// Parses a model of classes with lengths of their own; none where the name has no `+H`.
-///
-/// # Errors
-/// As [`model_name`].
-pub fn classed_model(text: &str) -> Result<Option<ClassedModel>, ModelError> {
-    ClassedModel::parse(text, &mut model_file)
-}
-
-/// The model of a mixture of trees that a text names; none where it names another kind.
-///
-/// # Errors
-/// [`ModelError`].
-pub fn trees_model(text: &str) -> Result<Option<TreesModel>, ModelError> {
-    TreesModel::parse(text, &mut model_file)
 }
 
 /// The nonreversible model that a text names; none where it names another kind.

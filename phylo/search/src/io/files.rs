@@ -87,6 +87,8 @@ impl Files {
         bytes: u64,
     ) -> Result<(Self, Ledger), FilesError> {
         let path = |suffix| names.path(prefix, suffix);
+        let supports = SUPPORTS.map(|(_, suffix)| suffix);
+        let results = || RESULTS.iter().chain(&supports).map(|suffix| path(suffix));
         // Before anything is computed: a full disk or a wrong prefix must not end a run of days.
         probe(&path(CHECKPOINT), bytes).map_err(io_error("write under the prefix", prefix))?;
         let own = path(CHECKPOINT);
@@ -94,14 +96,13 @@ impl Files {
             Checkpoint::resume(&own, settings, goal)?
         } else {
             // Results without a checkpoint belong to another run, and are not overwritten.
-            let mut results = RESULTS.iter().map(|suffix| path(suffix));
-            match results.find(|path| path.exists()) {
+            match results().find(|path| path.exists()) {
                 Some(path) if !redo => return Err(FilesError::Exists { path }),
                 _ => {}
             }
             let checkpoint = Checkpoint::create(&own, settings)?;
             // Old results go only after the new checkpoint is there.
-            for path in RESULTS.iter().map(|suffix| path(suffix)) {
+            for path in results() {
                 match remove_named(&path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => {
                         return Err(io_error("remove", &path)(error));
@@ -140,20 +141,21 @@ impl Files {
         written.map_err(io_error("write", &self.names.path(&self.prefix, ".log")))
     }
 
-    /// Writes the best tree with supports; returns the file's path.
+    /// Writes the best tree with supports of a kind, or of all kinds; returns the file's path.
     ///
     /// # Errors
     /// [`FilesError::Io`].
-    pub fn write_support(&self, support: Support, tree: &Newick) -> Result<PathBuf, FilesError> {
-        let suffix = match support {
-            Support::Replicates(Replicates::Fbp) => SUPPORT,
-            Support::Replicates(Replicates::Tbe) => SUPPORT_TBE,
-            Support::Alignment(AlignmentKind::ShAlrt) => SUPPORT_ALRT,
-            Support::Alignment(AlignmentKind::ABayes) => SUPPORT_ABAYES,
-            Support::Alignment(AlignmentKind::LocalBootstrap) => SUPPORT_LOCAL,
-            Support::Alignment(AlignmentKind::Ufboot) => SUPPORT_UFBOOT,
-        };
-        self.write(suffix, &format!("{tree}\n"))
+    pub fn write_support(
+        &self,
+        support: Option<Support>,
+        tree: &Newick,
+    ) -> Result<PathBuf, FilesError> {
+        let mut all = SUPPORTS.iter();
+        let own = all.find(|(kind, _)| Some(*kind) == support);
+        self.write(
+            own.map_or(SUPPORT_ALL, |&(_, suffix)| suffix),
+            &format!("{tree}\n"),
+        )
     }
 
     /// Writes the best tree without branches of no length; returns the file's path.
@@ -162,14 +164,6 @@ impl Files {
     /// [`FilesError::Io`].
     pub fn write_collapsed(&self, tree: &Newick) -> Result<PathBuf, FilesError> {
         self.write(COLLAPSED, &format!("{tree}\n"))
-    }
-
-    /// Writes the best tree with supports of several kinds; returns the file's path.
-    ///
-    /// # Errors
-    /// [`FilesError::Io`].
-    pub fn write_all_supports(&self, tree: &Newick) -> Result<PathBuf, FilesError> {
-        self.write(SUPPORT_ALL, &format!("{tree}\n"))
     }
 
     /// Writes gene trees, their models as a file of partitions, and their numbers as a table, in
@@ -343,18 +337,18 @@ pub(crate) const ML_TREES: &str = ".mlTrees";
 pub(crate) const START_TREES: &str = ".startTrees";
 /// Every replicate's tree.
 pub(crate) const BOOTSTRAPS: &str = ".bootstraps";
-/// Felsenstein's support on the best tree.
-const SUPPORT: &str = ".support";
-/// Transfer support on the best tree.
-const SUPPORT_TBE: &str = ".supportTBE";
-/// The best tree with SH-aLRT support.
-const SUPPORT_ALRT: &str = ".supportSHaLRT";
-/// The best tree with ultrafast bootstraps' support.
-const SUPPORT_UFBOOT: &str = ".supportUFBoot";
-/// The best tree with aBayes support.
-const SUPPORT_ABAYES: &str = ".supportABayes";
-/// The best tree with local bootstraps' support.
-const SUPPORT_LOCAL: &str = ".supportLBP";
+/// The best tree with supports, by their kind.
+const SUPPORTS: [(Support, &str); 6] = [
+    (Support::Replicates(Replicates::Fbp), ".support"),
+    (Support::Replicates(Replicates::Tbe), ".supportTBE"),
+    (Support::Alignment(AlignmentKind::ShAlrt), ".supportSHaLRT"),
+    (Support::Alignment(AlignmentKind::ABayes), ".supportABayes"),
+    (
+        Support::Alignment(AlignmentKind::LocalBootstrap),
+        ".supportLBP",
+    ),
+    (Support::Alignment(AlignmentKind::Ufboot), ".supportUFBoot"),
+];
 /// The best tree without branches of no length.
 const COLLAPSED: &str = ".bestTreeCollapsed";
 /// The best tree with supports of several kinds.
@@ -366,23 +360,10 @@ const GENE_MODELS: &str = ".geneModels";
 /// The loci's numbers.
 const GENE_TABLE: &str = ".geneTable";
 const CHECKPOINT: &str = ".ckp";
-const RESULTS: [&str; 17] = [
-    BEST_TREE,
-    BEST_PARTITION_TREES,
-    BEST_MODEL,
-    ML_TREES,
-    START_TREES,
-    BOOTSTRAPS,
-    SUPPORT,
-    SUPPORT_TBE,
-    SUPPORT_ALRT,
-    SUPPORT_UFBOOT,
-    SUPPORT_ABAYES,
-    SUPPORT_LOCAL,
-    SUPPORT_ALL,
-    COLLAPSED,
-    GENE_TREES,
-    GENE_MODELS,
-    GENE_TABLE,
+/// Results that are no supports by their kind.
+#[rustfmt::skip] // names, of which a line has several
+const RESULTS: [&str; 11] = [
+    BEST_TREE, BEST_PARTITION_TREES, BEST_MODEL, ML_TREES, START_TREES, BOOTSTRAPS, SUPPORT_ALL,
+    COLLAPSED, GENE_TREES, GENE_MODELS, GENE_TABLE,
 ];
 const BLOCK: usize = 64 << 10;

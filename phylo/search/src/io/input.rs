@@ -209,7 +209,7 @@ impl Input {
 ///
 /// # Errors
 /// Errors of the file system; `InvalidInput` if it is not such a file.
-pub(crate) fn model_file(path: &str) -> std::io::Result<String> {
+pub fn model_file(path: &str) -> std::io::Result<String> {
     let wrong = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
     // Opening a pipe without a writer must not block.
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits();

@@ -217,26 +217,26 @@ impl Reader {
         Ok(file.of_taxa(alignment.names())?.remove(0))
     }
 
-    /// Reads a file of trees of an alignment's taxa.
+    /// Reads a file of trees of an alignment's taxa; warns of missing lengths where `is_measured`:
+    /// where lengths count as they are.
     ///
     /// # Errors
     /// [`DataError`].
-    pub fn trees_of(self, path: &Path, names: &[String]) -> Result<Vec<Tree>, DataError> {
-        self.trees(path)?.of_taxa(names)
-    }
-
-    /// The same, for callers that use the lengths as given; warns of missing ones.
-    ///
-    /// # Errors
-    /// [`DataError`].
-    pub fn measured_trees(self, path: &Path, names: &[String]) -> Result<Vec<Tree>, DataError> {
+    pub fn trees_of(
+        self,
+        path: &Path,
+        names: &[String],
+        is_measured: bool,
+    ) -> Result<Vec<Tree>, DataError> {
         let file = self.trees(path)?;
         let trees = file.of_taxa(names)?;
-        file.warn_of_lengths(self);
+        if is_measured {
+            file.warn_of_lengths(self);
+        }
         Ok(trees)
     }
 
-    /// Trees of an alignment's taxa to be evaluated: measured ones, where `is_measured`. Warns of
+    /// Trees of an alignment's taxa to be evaluated, as [`Reader::trees_of`] reads them. Warns of
     /// branches below the least length. With `sites`, also checks the memory for the log-likelihood
     /// of as many columns under each tree.
     ///
@@ -249,10 +249,7 @@ impl Reader {
         is_measured: bool,
         sites: Option<usize>,
     ) -> Result<Vec<Tree>, DataError> {
-        let trees = match is_measured {
-            true => self.measured_trees(path, names)?,
-            false => self.trees_of(path, names)?,
-        };
+        let trees = self.trees_of(path, names, is_measured)?;
         if let Some(sites) = sites {
             let cells = trees.len().to_u64().saturating_mul(sites.to_u64());
             let need = cells.saturating_mul(SITE_BYTES);
