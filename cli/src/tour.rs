@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use sidecore_doctor::{Built, examine};
 use sidecore_measure::Machine;
 use sidecore_terminal::values::named;
-use sidecore_tour::{Options, Report, Script, Show, TourError, place};
+use sidecore_tour::{Options, Script, Show, TourError, place};
 use std::io;
 use std::path::PathBuf;
 
@@ -77,7 +77,12 @@ impl Args {
         output::lines(&report.verdict())?;
         let page = report.write(kept.as_deref(), &head)?;
         output::line(&format!("To open: {}", page.display()))?;
-        judged(&report)
+        // Nothing ran: that is neither well nor a problem.
+        anyhow::ensure!(
+            report.done() + report.problems() > 0,
+            "no step could run; the verdict says what each needs"
+        );
+        Ok(Outcome::of(report.problems() == 0))
     }
 
     fn options(&self, program: PathBuf) -> Result<Options> {
@@ -100,18 +105,6 @@ impl Args {
             stop: raise_on(&[SIGINT, SIGTERM, SIGHUP])?,
         })
     }
-}
-
-/// Nothing ran: that is neither well nor a problem.
-fn judged(report: &Report) -> Result<Outcome> {
-    if report.problems() > 0 {
-        return Ok(Outcome::Problem);
-    }
-    anyhow::ensure!(
-        report.done() > 0,
-        "no step could run; the verdict says what each needs"
-    );
-    Ok(Outcome::Done)
 }
 
 /// Lines on standard output, and a sign of life on standard error.

@@ -67,9 +67,8 @@ impl Args {
         let pool = self.run.pool()?;
         let data = self.data.read()?;
         let file = reader().trees(&self.tree)?;
-        file.only()?;
         let names = data.alignment.names();
-        let tree = file.of_taxa(names)?.remove(0);
+        let tree = file.only_of(names)?;
         let parts = data.partitions.parts;
         let copies =
             u64::from(self.output.is_some()) + u64::from(self.run.json || self.fasta.is_some());
@@ -137,8 +136,7 @@ impl PlaceArgs {
         let queries =
             Queries::new(&alignment, newick).with_context(|| self.msa.display().to_string())?;
         let reference = &queries.reference;
-        let tree = Tree::from_newick(newick, reference.names());
-        let tree = tree.with_context(|| self.tree.display().to_string())?;
+        let tree = file.only_of(reference.names())?;
         let parts = reader().parts(reference, &self.msa, &self.model)?;
         let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
         let (likelihood, _) = self.fit.fitted((&file, tree), (parts, lengths), &pool)?;

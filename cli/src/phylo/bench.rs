@@ -72,24 +72,20 @@ impl Command {
 
 impl Kernels {
     fn run(self) -> Result<Outcome> {
-        let isa = if self.portable {
-            Isa::PORTABLE
-        } else {
-            Isa::detect()
+        let isa = match self.portable {
+            true => Isa::PORTABLE,
+            false => Isa::detect(),
         };
         let rows = match (&self.msa, &self.tree) {
             (Some(msa), Some(tree)) => {
                 let alignment = common::reader().alignment(msa)?;
-                let alphabet = if self.protein {
-                    Alphabet::Protein
-                } else {
-                    Alphabet::Dna
+                let alphabet = match self.protein {
+                    true => Alphabet::Protein,
+                    false => Alphabet::Dna,
                 };
-                let patterns = Patterns::new(&alignment, alphabet)
-                    .with_context(|| msa.display().to_string())?;
-                let file = common::reader().trees(tree)?;
-                file.only()?;
-                let tree = file.of_taxa(alignment.names())?.remove(0);
+                let patterns = Patterns::new(&alignment, alphabet);
+                let patterns = patterns.with_context(|| msa.display().to_string())?;
+                let tree = common::reader().trees(tree)?.only_of(alignment.names())?;
                 traversal(isa, self.quick, &tree, &patterns)?
             }
             _ => kernels(isa, self.quick)?,

@@ -190,9 +190,7 @@ impl ModelArgs {
         };
         // Refused before the fit, which may take hours.
         part.model.name().of_site_frequencies()?;
-        let guide = reader().trees(path)?;
-        guide.only()?;
-        let tree = guide.of_taxa(found.alignment.names())?.remove(0);
+        let tree = reader().trees(path)?.only_of(found.alignment.names())?;
         let text = profiles::of_guide_tree(tree, part.clone(), &pool(engines)?)?;
         if let Some(path) = &self.pmsf_out {
             output::file(path, &text)?;

@@ -4,10 +4,9 @@ use super::common::{self, TreeRunArgs, reader};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use sidecore_phylo::dating::{ClockOptions, Dates, without_outgroup};
-use sidecore_phylo::io::data::rooted_model;
-use sidecore_phylo::io::input;
+use sidecore_phylo::io::input::{self, model_file};
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::rooted::{RootedModel, all_roots_bytes};
+use sidecore_phylo::rooted::{RootedModel, RootedModelName, all_roots_bytes};
 use sidecore_phylo::rooting::{
     Method, ModelRoots, Rooted, Rootstrap, by_model, check_steps, root, root_bytes, rootstrap,
 };
@@ -103,7 +102,8 @@ impl Args {
     /// Each branch as the root under a nonreversible model.
     fn by_model(&self, model: &str, msa: &Path) -> Result<Outcome> {
         // Models of populations are reversible: they tell no root from another.
-        let name = rooted_model(model)?.filter(|name| !name.is_of_populations());
+        let name = RootedModelName::parse(model, &mut model_file)?;
+        let name = name.filter(|name| !name.is_of_populations());
         let name = name.with_context(|| {
             format!(
                 "--model {model}: the place of a root needs a nonreversible model, UNREST or \

@@ -49,7 +49,7 @@ impl Args {
             Some(path) => {
                 let file = reader().trees(path)?;
                 let names = file.only()?.tip_labels();
-                let tree = file.of_taxa(&names)?.remove(0);
+                let tree = file.only_of(&names)?;
                 check_lengths(&tree).with_context(|| path.display().to_string())?;
                 file.warn_of_lengths(reader());
                 (tree, names)

@@ -9,7 +9,7 @@ use sidecore_phylo::concordance::Concordance;
 use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::support::{Kind, Reference};
-use sidecore_phylo::tree::Tree;
+use sidecore_sys::width::ToUsize;
 use sidecore_terminal::values::{Offered, named};
 use sidecore_workflow::setup::check_bnni;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl Args {
         check_bnni(self.bnni, &[self.support])?;
         let file = reader().trees(&self.tree)?;
         let tree = file.only()?;
-        let (labelled, replicates, values) = match (self.support, &self.bootstraps) {
+        let report = match (self.support, &self.bootstraps) {
             (Support::Replicates(kind), Some(path)) => self.of_replicates(tree, kind, path)?,
             (Support::Alignment(kind), None) => self.of_alignment(tree, kind)?,
             (Support::Replicates(_), None) => {
@@ -77,16 +77,10 @@ impl Args {
                 )
             }
         };
-        let report = SupportReport::new(self.support, replicates, values, &labelled);
         common::deliver_tree(self.output.as_deref(), self.json, &report, &report.tree)
     }
 
-    fn of_replicates(
-        &self,
-        tree: &Newick,
-        kind: Kind,
-        path: &Path,
-    ) -> Result<(Newick, usize, Vec<f64>)> {
+    fn of_replicates(&self, tree: &Newick, kind: Kind, path: &Path) -> Result<SupportReport> {
         let replicates = reader().trees(path)?.newicks;
         let reference = Reference::new(tree).with_context(|| self.tree.display().to_string())?;
         let pool = common::pool(None)?;
@@ -94,14 +88,11 @@ impl Args {
         let tally = tally.with_context(|| path.display().to_string())?;
         let values = reference.values(&tally);
         let values = values.into_iter().map(|(_, value)| value).collect();
-        Ok((reference.labelled(&tally), replicates.len(), values))
+        let (count, labelled) = (replicates.len(), reference.labelled(&tally));
+        Ok(SupportReport::new(self.support, count, values, &labelled))
     }
 
-    fn of_alignment(
-        &self,
-        tree: &Newick,
-        kind: AlignmentKind,
-    ) -> Result<(Newick, usize, Vec<f64>)> {
+    fn of_alignment(&self, tree: &Newick, kind: AlignmentKind) -> Result<SupportReport> {
         let (Some(msa), Some(model)) = (&self.msa, &self.model) else {
             bail!("--support {} needs --msa and --model", self.support.name());
         };
@@ -119,7 +110,8 @@ impl Args {
             .on(tree, names, parts, &pool, common::support_bar(kind))
             .with_context(|| self.tree.display().to_string())?;
         let values = kind.values(&labelled);
-        Ok((labelled, self.replicates as usize, values))
+        let count = self.replicates.to_usize();
+        Ok(SupportReport::new(self.support, count, values, &labelled))
     }
 }
 
@@ -168,8 +160,7 @@ impl ConcordanceArgs {
         if let (Some(msa), Some(model)) = (&self.msa, &self.model) {
             let data = common::data(msa, model)?;
             let (names, parts) = (data.alignment.names(), data.partitions.parts);
-            let own = Tree::from_newick(tree, names);
-            let own = own.with_context(|| self.tree.display().to_string())?;
+            let own = file.only_of(names)?;
             found.add_sites(names, &parts, (self.quartets, self.seed), &pool)?;
             if self.likelihood {
                 let linked = linkage(None, &parts)?;

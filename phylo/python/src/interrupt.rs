@@ -107,7 +107,7 @@ impl<R: Runner> Runner for Stoppable<'_, R> {
 }
 
 /// Does `work` on engines: it gets their runner, whose loops a signal ends.
-pub(crate) fn on_engines<T: Send, E: Error + Send>(
+pub(crate) fn on_engines<T: Send, E: Error + Send + 'static>(
     py: Python<'_>,
     engines: Option<usize>,
     work: impl FnOnce(Stoppable<'_, &Pool>) -> Result<T, E> + Send,

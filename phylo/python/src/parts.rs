@@ -13,7 +13,7 @@ use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::tree::Tree;
 use sidecore_sys::cpu;
-use sidecore_sys::text::printable;
+use sidecore_sys::text::{causes, printable};
 use std::error::Error;
 use std::ffi::CString;
 use std::fmt::Display;
@@ -183,19 +183,8 @@ create_exception!(
 );
 
 /// An error of ours with all its causes, in characters that a terminal only shows.
-pub(crate) fn refuse(error: impl Error) -> PyErr {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let own = error.to_string();
-        // Some errors contain their cause's text already.
-        if !text.contains(&own) {
-            text = format!("{text}: {own}");
-        }
-        cause = error.source();
-    }
-    // Names in input may hold control characters, which a terminal would obey.
-    PhyloError::new_err(printable(&text).into_owned())
+pub(crate) fn refuse(error: impl Error + 'static) -> PyErr {
+    PhyloError::new_err(causes(&error))
 }
 
 /// The choice of this name, for the keyword `what`; each has a line about it.

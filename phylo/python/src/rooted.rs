@@ -7,7 +7,7 @@ use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
 use crate::tools::Root;
 use pyo3::prelude::*;
 use sidecore_phylo::evaluation::{self, Fit};
-use sidecore_phylo::io::data::rooted_model;
+use sidecore_phylo::io::input::model_file;
 use sidecore_phylo::likelihood::LikelihoodError;
 use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
@@ -100,7 +100,8 @@ pub(crate) fn evaluate(
     // A text with an equals sign is of partitions.
     let named = match model.contains('=') {
         true => None,
-        false => rooted_model(model).map_err(refuse_with(format!("model {model}")))?,
+        false => RootedModelName::parse(model, &mut model_file)
+            .map_err(refuse_with(format!("model {model}")))?,
     };
     if let Some(name) = named {
         if brlen.is_some() || site_rates {
@@ -237,7 +238,8 @@ pub(crate) fn root<'py>(
             ));
         }
     };
-    let name = rooted_model(model).map_err(refuse_with(format!("model {model}")))?;
+    let name = RootedModelName::parse(model, &mut model_file)
+        .map_err(refuse_with(format!("model {model}")))?;
     // Models of populations are reversible: they tell no root from another.
     let name = name.filter(|name| !name.is_of_populations());
     let name = name.ok_or_else(|| {

@@ -5,7 +5,6 @@ use crate::alignment::Alignment;
 use crate::interrupt::{interruptible, on_engines};
 use crate::parts::{self, PhyloError, TreeText, choose, refuse, refuse_with};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use sidecore_phylo::concordance::Concordance;
 use sidecore_phylo::consensus::{Rule, consensus as agreed};
 use sidecore_phylo::dating::{ClockOptions, Dates, DatingError, date as dated, without_outgroup};
@@ -76,18 +75,9 @@ pub(crate) fn simulate(
 /// Distances of two trees with the same taxa: Robinson-Foulds, the same relative to its most, and
 /// branch scores.
 #[pyfunction]
-pub(crate) fn compare<'py>(
-    py: Python<'py>,
-    a: TreeText,
-    b: TreeText,
-) -> PyResult<Bound<'py, PyDict>> {
-    let (a, b) = (parts::newick(&a)?, parts::newick(&b)?);
-    let found = trees::compare(&a, &b).map_err(refuse)?;
-    let distances = PyDict::new(py);
-    distances.set_item("rf", found.rf)?;
-    distances.set_item("rf_relative", found.rf_relative)?;
-    distances.set_item("branch_score", found.branch_score)?;
-    Ok(distances)
+pub(crate) fn compare(py: Python<'_>, a: TreeText, b: TreeText) -> PyResult<Bound<'_, PyAny>> {
+    let found = trees::compare(&parts::newick(&a)?, &parts::newick(&b)?);
+    parts::report(py, &found.map_err(refuse)?)
 }
 
 /// The Robinson-Foulds distances of all pairs of trees with the same taxa, and their means. A dict.

@@ -45,24 +45,12 @@ impl Fit {
         let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
         // Before the fit, which decides by it what may move.
         likelihood.set_lengths(lengths);
-        let lnl = self.apply(&mut likelihood, epsilon)?;
+        let lnl = match self {
+            Self::Nothing => likelihood.evaluate()?,
+            Self::Branches => likelihood.optimise_lengths_anew(epsilon, ROUNDS_MAX)?,
+            Self::All => likelihood.optimise(epsilon)?,
+        };
         Ok((likelihood, lnl))
-    }
-
-    /// Fits until a round gains less than `epsilon`; returns the log-likelihood. Blocks.
-    ///
-    /// # Errors
-    /// [`LikelihoodError`].
-    pub fn apply<R: Runner>(
-        self,
-        likelihood: &mut Likelihood<R>,
-        epsilon: f64,
-    ) -> Result<f64, LikelihoodError> {
-        match self {
-            Self::Nothing => likelihood.evaluate(),
-            Self::Branches => likelihood.optimise_lengths_anew(epsilon, ROUNDS_MAX),
-            Self::All => likelihood.optimise(epsilon),
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use sidecore_phylo::evaluation::{
 use sidecore_phylo::heterotachy::{
     self, ClassedEvaluation, ClassedModel, TreesModel, evaluate_trees,
 };
-use sidecore_phylo::io::data::{At, DataError, Reader, linkage, rooted_model};
+use sidecore_phylo::io::data::{At, DataError, Reader, linkage};
 use sidecore_phylo::io::input::model_file;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
 use sidecore_phylo::msa::{Alignment, Findings, Patterns};
@@ -94,7 +94,7 @@ struct ClassedReport {
     engines: usize,
     wall_s: f64,
     #[serde(skip)]
-    patterns: Patterns,
+    patterns: Box<Patterns>,
 }
 
 impl Evaluated {
@@ -164,7 +164,7 @@ impl<'g> Given<'g> {
             self.classes(&model)?
         } else if let Some(model) = TreesModel::parse(self.model, &mut model_file)? {
             self.mixture(&model)?
-        } else if let Some(model) = rooted_model(self.model)? {
+        } else if let Some(model) = RootedModelName::parse(self.model, &mut model_file)? {
             self.rooted(&model)?
         } else {
             self.partitioned(choose, profiles)?
@@ -220,9 +220,8 @@ impl<'g> Given<'g> {
         }
         let patterns = parts.iter().map(|part| part.patterns.len()).sum();
         let size = [names.len(), data.alignment.sites(), patterns];
-        let found = self.report(evaluated, &data.findings, size);
         let names = data.partitions.names;
-        Ok(Evaluated { found, names })
+        Ok(self.report(evaluated, names, &data.findings, size))
     }
 
     /// Under a model whose classes have lengths of their own.
@@ -303,7 +302,7 @@ impl<'g> Given<'g> {
             Ok(RootedLikelihood::new(tree, &patterns, start, self.pool)?)
         })?;
         let size = [patterns.taxa(), alignment.sites(), patterns.len()];
-        Ok(self.report(evaluated, &findings, size).into())
+        Ok(self.report(evaluated, Vec::new(), &findings, size))
     }
 
     /// Under a model of populations, whose counts are in the file.
@@ -329,7 +328,7 @@ impl<'g> Given<'g> {
             )?)
         })?;
         let size = [names.len(), sites, 0];
-        Ok(self.report(evaluated, &Findings::default(), size).into())
+        Ok(self.report(evaluated, Vec::new(), &Findings::default(), size))
     }
 
     /// Evaluates the file's trees as they were read, each by the likelihood that it gets; errors
@@ -351,9 +350,17 @@ impl<'g> Given<'g> {
         each.collect()
     }
 
-    fn report(&self, evaluated: Vec<Evaluation>, findings: &Findings, size: [usize; 3]) -> Found {
+    fn report(
+        &self,
+        evaluated: Vec<Evaluation>,
+        names: Vec<String>,
+        findings: &Findings,
+        size: [usize; 3],
+    ) -> Evaluated {
         let engines = self.pool.engines();
-        Found::Trees(EvaluationReport::new(evaluated, findings, size, engines))
+        let report = EvaluationReport::new(evaluated, findings, size, engines);
+        let found = Found::Trees(report);
+        Evaluated { found, names }
     }
 
     fn report_classes(
@@ -362,25 +369,16 @@ impl<'g> Given<'g> {
         alignment: &Alignment,
         patterns: Patterns,
     ) -> Evaluated {
-        let report = ClassedReport {
+        let found = Found::Classes(ClassedReport {
             found,
             taxa: alignment.names().len(),
             sites: alignment.sites(),
             engines: self.pool.engines(),
             wall_s: 0.0,
-            patterns,
-        };
-        Found::Classes(report).into()
-    }
-}
-
-/// Of one part.
-impl From<Found> for Evaluated {
-    fn from(found: Found) -> Self {
-        Self {
-            found,
-            names: Vec::new(),
-        }
+            patterns: Box::new(patterns),
+        });
+        let names = Vec::new();
+        Evaluated { found, names }
     }
 }
 

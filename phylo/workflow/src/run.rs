@@ -135,18 +135,14 @@ pub fn search(
         Publisher::of(&finished.status(path, model, run.names(), &searches.growing))
     });
     let (engines, began) = (opened.engines, opened.began);
-    let work = Work {
-        setup: Some(run),
-        seed: run.seed,
-        pool: &pool,
-        job,
-    };
-    let ended = opened.work(launch, role, work, observer, &mut |ledger, has_changed| {
+    let mut watch = |ledger: &Ledger, has_changed| {
         if has_changed {
             finished.note(ledger);
         }
         wide.as_ref().map(Wide::now).unwrap_or_default()
-    })?;
+    };
+    let what = (Some(run), run.seed);
+    let ended = opened.work(launch, role, what, (&pool, job), observer, &mut watch)?;
     drop(published);
     let (mut files, ledger) = match ended {
         Ended::Done(own) => own,
@@ -191,13 +187,10 @@ pub fn genes(
     let (opened, pool) = Opened::new(launch, role, plan)?;
     let job = loci.job(options.clone(), &pool);
     let (engines, began) = (opened.engines, opened.began);
-    let work = Work {
-        setup: None,
-        seed: options.seed,
-        pool: &pool,
-        job: &job,
-    };
-    let ended = opened.work(launch, role, work, observer, &mut |_, _| String::new())?;
+    let what = (None, options.seed);
+    let ended = opened.work(launch, role, what, (&pool, &job), observer, &mut |_, _| {
+        String::new()
+    })?;
     let (mut files, ledger) = match ended {
         Ended::Done(own) => own,
         Ended::Stopped(path) => return Ok(Ended::Stopped(path)),
@@ -237,16 +230,6 @@ struct Opened {
     began: Instant,
 }
 
-/// The work of a run.
-#[derive(Clone, Copy)]
-struct Work<'w> {
-    /// Of searches, which teams of ranks may share.
-    setup: Option<&'w Setup>,
-    seed: u64,
-    pool: &'w Pool,
-    job: &'w dyn Job,
-}
-
 impl Opened {
     /// Opens the files of a new or a resumed run, and starts the engines.
     fn new(
@@ -280,31 +263,33 @@ impl Opened {
         Ok((opened, Pool::start(config)?))
     }
 
-    /// Does the open work. `watch` sees what the observer does, and says what is being done.
+    /// Does the open work, of searches if teams of ranks may share it. `watch` sees what the observer
+    /// does, and says what is being done.
     fn work(
         self,
         launch: &Launch<'_>,
         role: &mut Role,
-        work: Work<'_>,
+        (setup, seed): (Option<&Setup>, u64),
+        (pool, job): (&Pool, &dyn Job),
         observer: &mut dyn Observer,
         watch: &mut (dyn FnMut(&Ledger, bool) -> String + Send),
     ) -> Result<Ended<(Files, Ledger)>, WorkflowError> {
         let crew = Crew {
-            pool: work.pool,
+            pool,
             cpus: &self.cpus,
-            job: work.job,
+            job,
             save_every: launch.save_every,
         };
         let Some((mut files, ledger)) = self.own else {
-            role.work(work.setup, crew)?;
+            role.work(setup, crew)?;
             return Ok(Ended::Member);
         };
         observer.begin(&ledger);
-        let (ended, ledger) = role.with_ranks(work.setup, crew, |ranks| {
+        let (ended, ledger) = role.with_ranks(setup, crew, |ranks| {
             let running = Run {
                 crew,
                 ranks,
-                seed: work.seed,
+                seed,
                 stop: launch.stop,
                 watch: &mut |ledger, has_changed| {
                     let doing = watch(ledger, has_changed);

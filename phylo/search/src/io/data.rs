@@ -16,7 +16,6 @@ use crate::likelihood::{Lengths, PartOptions};
 use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName, with_states};
 use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns};
 use crate::profiles;
-use crate::rooted::RootedModelName;
 use crate::selection::likely_alphabet;
 use crate::selection::partitions::Part;
 use sidecore_bare::width::ToU64;
@@ -368,14 +367,6 @@ fn likelihood_bytes(parts: &[PartOptions]) -> u64 {
 /// Of the name or of the file.
 pub fn model_name(text: &str) -> Result<ModelName, ModelError> {
     ModelName::parse(text, &mut model_file)
-}
-
-/// The nonreversible model that a text names; none where it names another kind.
-///
-/// # Errors
-/// [`ModelError`].
-pub fn rooted_model(text: &str) -> Result<Option<RootedModelName>, ModelError> {
-    RootedModelName::parse(text, &mut model_file)
 }
 
 /// An alignment with the partitions that it is cut into.

@@ -66,6 +66,14 @@ impl TreeFile {
         }
     }
 
+    /// The same as a tree of an alignment's taxa.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn only_of(&self, names: &[String]) -> Result<Tree, DataError> {
+        Tree::from_newick(self.only()?, names).at(self.path.display())
+    }
+
     /// Warns of branches without a length, where lengths count.
     pub fn warn_of_lengths(&self, reader: Reader) {
         if let Some(warning) = Warning::no_length(&self.newicks) {
@@ -212,9 +220,7 @@ impl Reader {
         let Some(path) = path else {
             return Ok(parsimony_tree(patterns, None, &mut Random::new(seed)));
         };
-        let file = self.trees(path)?;
-        file.only()?;
-        Ok(file.of_taxa(alignment.names())?.remove(0))
+        self.trees(path)?.only_of(alignment.names())
     }
 
     /// Reads a file of trees of an alignment's taxa; warns of missing lengths where `is_measured`:
