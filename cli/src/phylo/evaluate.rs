@@ -77,6 +77,7 @@ impl Args {
 }
 
 const GAIN: &str = "a number from 0.000000001 to 1000";
+
 #[derive(clap::Args)]
 pub(crate) struct TestArgs {
     #[command(flatten)]

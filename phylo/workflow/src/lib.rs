@@ -50,7 +50,7 @@ pub enum WorkflowError {
 }
 
 macro_rules! steps {
-    ($($error:ty)+) => {
+    ($($error:ident)+) => {
         $(impl From<$error> for WorkflowError {
             fn from(error: $error) -> Self {
                 Self::Step(error.into())
