@@ -8,11 +8,14 @@
 //! is refused with its line. So is one of another pointer to a pointer to vectors. Conversions
 //! between elements of one size, and those of the kit's own headers, stay as they are.
 
+mod said;
+
 use crate::Error;
 use crate::lanes::operand;
 use crate::lanes::types::Types;
 use crate::text::{Edits, Text, flat};
-use crate::tool::{Diagnostic, Kind};
+use crate::tool::Diagnostic;
+use said::{Conversion, FUNCTIONS, INTRINSICS, conversions};
 
 /// Options by which the compiler names all conversions and writes nothing.
 pub(crate) const STRICT: &[&str] = &[
@@ -27,6 +30,7 @@ pub(crate) const STRICT: &[&str] = &[
     "-Wno-error",
     // In C a pointer to anything becomes one to vectors without a word.
     "-Wc++-compat",
+    "-Wcast-function-type",
 ];
 
 /// The source with a cast for each conversion; nothing where there are none. `check` gives what the
@@ -55,6 +59,9 @@ pub(crate) fn casts(
     for round in 0..ROUNDS_MAX {
         let text = changed.as_deref().unwrap_or(source);
         let said = check(&flat(text))?;
+        if round == 0 {
+            refuse_unseen(text, &said)?;
+        }
         let mut found = conversions(&said);
         // A pointer that is still named after some depths is no reason to refuse the source.
         found.retain(|one| !one.pointer || round < ROUNDS_MAX / 2);
@@ -68,209 +75,50 @@ pub(crate) fn casts(
     )))
 }
 
+/// Refuses vectors for functions that are not declared: what they take is not known.
+fn refuse_unseen(source: &[u8], said: &str) -> Result<(), Error> {
+    let lines = said.lines().filter_map(Diagnostic::read);
+    let unseen = lines.filter(|line| line.message.starts_with("implicit declaration of function"));
+    let places = unseen.filter_map(|line| line.place).collect::<Vec<_>>();
+    if places.is_empty() {
+        return Ok(());
+    }
+    let text = Text::new(source);
+    let types = Types::read(&text);
+    let starts = text.line_starts();
+    for (line, column) in places {
+        let start = starts
+            .get(line.saturating_sub(1))
+            .copied()
+            .unwrap_or(source.len());
+        let piece = text.place_of(start + column.saturating_sub(1));
+        let Some(close) = text.partner(piece + 1).filter(|_| text.is_users(piece)) else {
+            continue;
+        };
+        let vector = (piece + 2..close).any(|at| {
+            let word = text.at(at);
+            let begins = matches!(text.at(at - 1), b"(" | b",");
+            let called = INTRINSICS.iter().any(|start| word.starts_with(start));
+            begins && (called || types.is_vector(word))
+        });
+        if vector {
+            let (file, line) = text.position(piece);
+            let name = String::from_utf8_lossy(text.at(piece));
+            return Err(Error::Refused(format!(
+                "{file}:{line}: error: lanes: `{name}` gets a vector and is not declared; declare \
+                 it with its parameters' types"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// True where the user's own files name vectors or call intrinsics.
 fn has_vectors(text: &Text<'_>) -> bool {
     const STARTS: &[&[u8]] = &[b"__spe_vec_", b"vec_", b"spu_", b"si_", b"qword"];
     (0..text.len()).any(|place| {
         text.is_users(place) && STARTS.iter().any(|start| text.at(place).starts_with(start))
     })
-}
-
-/// A conversion that the compiler named.
-#[derive(Debug, PartialEq, Eq)]
-struct Conversion {
-    line: usize,
-    column: usize,
-    /// The wanted vector's type; nothing where no cast of one operand says it.
-    to: Option<&'static str>,
-    /// Elements of the vectors.
-    counts: (usize, usize),
-    /// True where a pointer to the vector is wanted.
-    pointer: bool,
-    /// The text of what is converted, which C++ names where a parameter's default is.
-    given: Option<String>,
-}
-
-/// The conversions between elements of two sizes, and to pointers to vectors, in the compiler's
-/// lines.
-fn conversions(said: &str) -> Vec<Conversion> {
-    let mut all: Vec<Conversion> = Vec::new();
-    let mut open = Reading::default();
-    for line in said.lines() {
-        let Some(line_read) = Diagnostic::read(line) else {
-            continue;
-        };
-        // The compiler's advice comes before its error, with places of its own.
-        if line_read.kind != Kind::Note || line_read.message.starts_with(ADVICE) {
-            all.extend(open.end(&all));
-            open = Reading::begin(&line_read);
-        }
-        open.read(&line_read);
-    }
-    all.extend(open.end(&all));
-    all
-}
-
-/// An error or warning whose notes are being read.
-#[derive(Debug, Default)]
-struct Reading {
-    place: Option<(usize, usize)>,
-    /// What it tells by itself or by a note.
-    found: Option<(Option<&'static str>, (usize, usize), bool)>,
-    is_warning: bool,
-    is_read: bool,
-    given: Option<String>,
-    /// True while the notes name the macros that the place comes from.
-    in_macros: bool,
-}
-
-impl Reading {
-    fn begin(line: &Diagnostic<'_>) -> Self {
-        let is_warning = line.kind == Kind::Warning;
-        // Most warnings are about other things; one within a macro has no place for a cast.
-        let pointers = || POINTERS.iter().any(|part| line.message.contains(part));
-        Self {
-            place: line.place,
-            found: None,
-            given: line
-                .message
-                .strip_prefix("could not convert '")
-                .and_then(|rest| Some(rest.split_once("' from '")?.0.to_owned())),
-            is_warning,
-            is_read: line.kind == Kind::Error || (is_warning && line.place.is_some() && pointers()),
-            // A place in the source itself is the right one.
-            in_macros: line.place.is_none(),
-        }
-    }
-
-    fn read(&mut self, line: &Diagnostic<'_>) {
-        if !self.is_read {
-            return;
-        }
-        let note = line.kind == Kind::Note;
-        let expands = note && line.message.starts_with("in expansion of macro");
-        // The error is one of a macro's text: its place is the macro's name. A macro in another's
-        // argument is named behind that.
-        if expands && self.in_macros {
-            self.place = line.place.or(self.place);
-        }
-        let of_macros = expands || line.message.starts_with("in definition of macro");
-        if note && !of_macros && self.place.is_some() {
-            self.in_macros = false;
-        }
-        if self.found.is_none() {
-            self.found = if self.is_warning {
-                pointed(line.message)
-            } else {
-                types(line.message, note).map(|(to, counts)| (to, counts, false))
-            };
-        }
-    }
-
-    /// The conversion that it names, where none is known for its place.
-    fn end(self, known: &[Conversion]) -> Option<Conversion> {
-        let ((line, column), (to, counts, pointer)) = (self.place?, self.found?);
-        let is_known = known
-            .iter()
-            .any(|known| (known.line, known.column) == (line, column));
-        (!is_known).then_some(Conversion {
-            line,
-            column,
-            to,
-            counts,
-            pointer,
-            given: self.given,
-        })
-    }
-}
-
-/// The beginning of a note that the compiler gives once, before an error.
-const ADVICE: &str = "use '-flax-vector-conversions'";
-/// Parts of warnings about pointers that are converted.
-const POINTERS: &[&str] = &[
-    "incompatible pointer type",
-    "incompatible return type",
-    "void *' to ",
-    "void*' to ",
-];
-
-/// The vector and its elements where a message names a wanted pointer to vectors.
-fn pointed(message: &str) -> Option<(Option<&'static str>, (usize, usize), bool)> {
-    let argument = message
-        .strip_prefix("expected ")
-        .and_then(|rest| rest.split_once(" but argument is of type "));
-    let assigned = message.split_once(" from incompatible pointer type");
-    let returned = message.split_once(" with incompatible return type ");
-    // In C, and in C++; qualifiers may stand before the word.
-    let unknown = ["void *' to ", "void*' to "];
-    let wanted = argument
-        .or(assigned)
-        .map(|(wanted, _)| wanted)
-        .or(returned.map(|(_, wanted)| wanted))
-        .or_else(|| {
-            unknown
-                .iter()
-                .find_map(|from| Some(message.split_once(*from)?.1))
-        })?;
-    let (_, rest) = wanted.split_once("__vector(")?;
-    let (count, rest) = rest.split_once(") ")?;
-    let count = count.parse::<usize>().ok()?;
-    let element = rest
-        .split('\'')
-        .next()?
-        .trim_end()
-        .strip_suffix('*')?
-        .trim_end();
-    let named = ELEMENTS
-        .iter()
-        .find(|(name, elements, _)| *name == element && *elements == count)?;
-    Some((Some(named.2), (count, count), true))
-}
-
-/// The wanted vector and both numbers of elements, where a message names vectors that differ.
-fn types(message: &str, note: bool) -> Option<(Option<&'static str>, (usize, usize))> {
-    let mut found = message
-        .match_indices("__vector(")
-        .filter_map(|(at, start)| {
-            let rest = &message[at + start.len()..];
-            let (count, rest) = rest.split_once(") ").unwrap_or_default();
-            let element = rest.split(['\'', '&', ')', ',', '}']).next()?;
-            // A pointer's cast is another one.
-            let whole = !element.contains('*');
-            whole.then(|| (count.parse::<usize>().unwrap_or(0), element.trim()))
-        });
-    let first = found.next()?;
-    let wanted_last = message.starts_with("cannot convert")
-        || message.starts_with("could not convert")
-        || message.starts_with("incompatible types when returning");
-    let wanted_first = [
-        "incompatible types when",
-        "expected",
-        "invalid initialization of reference",
-    ]
-    .iter()
-    .any(|start| message.starts_with(start));
-    let (from, to) = match found.find(|next| next.0 != first.0) {
-        Some(next) if wanted_last => (first, next),
-        Some(next) if wanted_first => (next, first),
-        // Candidates of a call that fits none, and operations on both.
-        Some(next) => return Some((None, (first.0, next.0))),
-        // A list in braces names the vector's element where it wants the vector.
-        None if wanted_last && !note && message.ends_with(" in initialization") => {
-            let (_, element) = message.split_once(" to '")?;
-            let element = element.split('\'').next()?;
-            let count = ELEMENTS.iter().find(|(name, _, _)| *name == element)?.1;
-            (first, (count, element))
-        }
-        None => return None,
-    };
-    if from.0 == to.0 {
-        return None;
-    }
-    let named = ELEMENTS
-        .iter()
-        .find(|(name, count, _)| *name == to.1 && *count == to.0);
-    Some((named.map(|(_, _, vector)| *vector), (from.0, to.0)))
 }
 
 /// The text with casts at the places that do not lie within one another; nothing without places of
@@ -374,6 +222,12 @@ fn cast(
 fn refusal(text: &Text<'_>, piece: usize, conversion: &Conversion) -> Error {
     let (file, line) = text.position(piece);
     let (from, to) = conversion.counts;
+    if conversion.counts == FUNCTIONS {
+        return Error::Refused(format!(
+            "{file}:{line}: error: lanes: a function becomes one of other vectors here; call it by \
+             its own type, and cast the vectors"
+        ));
+    }
     Error::Refused(format!(
         "{file}:{line}: error: lanes: a vector of {from} elements meets one of {to} here without a \
          cast; write it, so that the bits are the SPU's"
@@ -399,20 +253,6 @@ fn put(
     edits.replace(text.end(end - 1), text.end(end - 1), shut);
 }
 
-/// Elements of vectors as the compiler names them, their number and the kit's vector of them.
-const ELEMENTS: &[(&str, usize, &str)] = &[
-    ("signed char", 16, "__spe_vec_char16"),
-    ("char", 16, "__spe_vec_uchar16"),
-    ("unsigned char", 16, "__spe_vec_uchar16"),
-    ("short int", 8, "__spe_vec_short8"),
-    ("short unsigned int", 8, "__spe_vec_ushort8"),
-    ("int", 4, "__spe_vec_int4"),
-    ("unsigned int", 4, "__spe_vec_uint4"),
-    ("long long int", 2, "__spe_vec_llong2"),
-    ("long long unsigned int", 2, "__spe_vec_ullong2"),
-    ("float", 4, "__spe_vec_float4"),
-    ("double", 2, "__spe_vec_double2"),
-];
 /// Conversions within conversions are cast from the outside in, one depth each round.
 const ROUNDS_MAX: usize = 8;
 

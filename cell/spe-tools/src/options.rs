@@ -87,7 +87,7 @@ pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Result<Options,
     let options = read(side, arguments, &own);
     match options.unknown {
         Some(text) => Err(Error::Usage(format!(
-            "--lanes=auto|exact|off, --pointers=4|8, --floats=exact|native (not {text})"
+            "--lanes=auto|exact|off|warn, --pointers=4|8, --floats=exact|native (not {text})"
         ))),
         None if options.exact_floats && side == Side::Host => Err(Error::Usage(
             "--floats=exact is for the SPU's source: the host's floats are IEEE 754's".into(),

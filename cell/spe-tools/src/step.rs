@@ -323,16 +323,23 @@ impl Read {
         }
         let converts = settings.lanes != Lanes::Off
             && passed.cast_conversions(|text| check(text, implicit::STRICT))?;
+        let mut inexact = Vec::new();
         passed.pass(|text| {
             // Behind the translation of assembly, whose results are vectors as well.
             let found = lanes::rewrite(text, settings.lanes, converts)?;
-            say(&found.warnings);
+            inexact = found.inexact;
             if found.exact {
                 headers.insert(0, LANE_MACROS);
                 macros.push("-D__SIDECORE_LANES=1".into());
             }
             Some(found.source)
         });
+        if settings.lanes == Lanes::Warn {
+            say(&inexact);
+        } else if !inexact.is_empty() {
+            inexact.truncate(INEXACT_MAX);
+            return Err(Error::Refused(inexact.join("\n")));
+        }
         let mut has_places = false;
         if !settings.host && find(source, SPU_HEADER) {
             passed.pass(|text| {
@@ -436,6 +443,8 @@ const LANE_MACROS: &str = "include/common/sidecore_lane_macros.h";
 const POWERPC: &str = "include/ppu/sidecore_powerpc.h";
 /// A name that only the includes of `sidecore_powerpc.h` declare.
 const RESERVE: &str = "__sidecore_lines";
+/// Lines at most that name what is refused.
+const INEXACT_MAX: usize = 20;
 const LANES: &str = "--lanes=";
 const NARROW: &str = "--narrow";
 const HOST: &str = "--host";

@@ -12,6 +12,7 @@
 
 mod constant;
 mod pass;
+mod shared;
 pub(crate) mod types;
 mod unions;
 
@@ -22,6 +23,8 @@ pub(crate) enum Lanes {
     /// from memory to floats, or from floats into memory, is memory alone and stays as it is.
     #[default]
     Auto,
+    /// As `Auto`; what has no exact form keeps memory's order, with a warning.
+    Warn,
     /// Everywhere, without exceptions.
     Exact,
     /// Nowhere.
@@ -33,6 +36,7 @@ impl Lanes {
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
+            "warn" => Some(Self::Warn),
             "exact" => Some(Self::Exact),
             "off" => Some(Self::Off),
             _ => None,
@@ -43,6 +47,7 @@ impl Lanes {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Warn => "warn",
             Self::Exact => "exact",
             Self::Off => "off",
         }
@@ -56,7 +61,7 @@ pub(crate) struct Rewritten {
     /// True where its macros are to be defined.
     pub(crate) exact: bool,
     /// Lines that say where it is not exact.
-    pub(crate) warnings: Vec<String>,
+    pub(crate) inexact: Vec<String>,
 }
 
 /// The source with exact lanes; nothing where it needs no change. Initializers that the compiler
@@ -67,17 +72,17 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
         return None;
     }
     let text = crate::text::Text::new(source);
-    let mut types = types::Types::read(&text);
+    let types = types::Types::read(&text);
     let mut unions = unions::Accesses::default();
     if lanes != Lanes::Off {
         unions = unions::accesses(&text, &types);
     }
-    types.find_shared(&text, &unions.exact);
+    let members = shared::Members::read(&text, &types, &unions.exact);
+    let warns = lanes == Lanes::Warn;
+    let lanes = if warns { Lanes::Auto } else { lanes };
     // With elements of one size nothing is to be turned.
-    let several = converts
-        || types.widths.len() > 1
-        || !types.shared.is_empty()
-        || casts_results(&text, &types);
+    let several =
+        converts || types.widths.len() > 1 || !members.is_empty() || casts_results(&text, &types);
     let unaligned =
         several || types::looks_at_addresses(&text) || types::casts_pointers(&text, &types);
     let lanes = if lanes == Lanes::Auto && !unaligned {
@@ -85,18 +90,31 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
     } else {
         lanes
     };
-    let mut pass = pass::Pass::new(&text, &types, lanes, unions);
+    let mut pass = pass::Pass::new(&text, &types, lanes, (unions, members));
     pass.run();
-    let (edits, warnings) = pass.finish();
+    let (edits, inexact) = pass.finish();
+    let line = |one: pass::Inexact| {
+        let (file, line) = one.place;
+        let (reason, instead) = (one.reason, one.instead);
+        if warns {
+            format!("{file}:{line}: warning: lanes: {reason}: they keep memory's order")
+        } else {
+            format!(
+                "{file}:{line}: error: lanes: {reason}; {instead}, or let --lanes=warn keep \
+                 memory's order"
+            )
+        }
+    };
+    let inexact = inexact.into_iter().map(line).collect::<Vec<_>>();
     // Quadwords of intrinsics alone have nothing to rewrite, but macros that differ.
     let quadwords = lanes == Lanes::Auto && several;
-    if edits.is_empty() && lanes != Lanes::Exact && !quadwords {
+    if edits.is_empty() && inexact.is_empty() && lanes != Lanes::Exact && !quadwords {
         return None;
     }
     Some(Rewritten {
         source: edits.apply(source),
         exact: lanes != Lanes::Off,
-        warnings,
+        inexact,
     })
 }
 

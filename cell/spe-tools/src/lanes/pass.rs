@@ -1,11 +1,14 @@
 //! The pass: casts, bytes of vectors through pointers, and unions.
 
-mod unions;
+mod memory;
 
+use super::shared::Members;
 use super::types::{Pointers, Types, looks_at_addresses};
 use super::unions::Accesses;
 use super::{Lanes, constant, operand};
 use crate::text::{Edits, Text};
+use crate::tokens::Kind;
+use std::collections::BTreeSet;
 
 /// One walk over a source.
 pub(super) struct Pass<'a> {
@@ -16,11 +19,26 @@ pub(super) struct Pass<'a> {
     addresses: bool,
     /// True for C++.
     plus: bool,
+    /// Types that templates have as parameters.
+    parameters: BTreeSet<Vec<u8>>,
     /// Its pointers to vectors, where that is so.
     pointers: Pointers,
     unions: Accesses,
+    members: Members,
+    /// Names of members whose accesses `unions` has.
+    united: BTreeSet<usize>,
     edits: Edits,
-    warnings: Vec<String>,
+    inexact: Vec<Inexact>,
+}
+
+/// A place whose numbers would not be the SPU's.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Inexact {
+    /// File and line.
+    pub(super) place: (String, u32),
+    pub(super) reason: String,
+    /// What to write there.
+    pub(super) instead: &'static str,
 }
 
 impl<'a> Pass<'a> {
@@ -28,7 +46,7 @@ impl<'a> Pass<'a> {
         text: &'a Text<'a>,
         types: &'a Types,
         lanes: Lanes,
-        unions: Accesses,
+        (unions, members): (Accesses, Members),
     ) -> Self {
         let addresses = looks_at_addresses(text);
         Self {
@@ -37,19 +55,22 @@ impl<'a> Pass<'a> {
             lanes,
             addresses,
             plus: text.is_plus(),
+            parameters: parameters(text),
             pointers: if addresses {
                 Pointers::read(text, types)
             } else {
                 Pointers::default()
             },
             unions,
+            members,
+            united: BTreeSet::new(),
             edits: Edits::default(),
-            warnings: Vec::new(),
+            inexact: Vec::new(),
         }
     }
 
-    pub(super) fn finish(self) -> (Edits, Vec<String>) {
-        (self.edits, self.warnings)
+    pub(super) fn finish(self) -> (Edits, Vec<Inexact>) {
+        (self.edits, self.inexact)
     }
 
     pub(super) fn run(&mut self) {
@@ -75,6 +96,9 @@ impl<'a> Pass<'a> {
                 if let Some(type_at) = self.vector_alone(place + 1, close) {
                     return self.cast(place, type_at, close);
                 }
+                if self.lanes != Lanes::Off {
+                    self.unknown_cast(place, close);
+                }
                 self.pointer_cast(place, close);
             }
             // A call is no constant, and initializers that the compiler evaluates may have none.
@@ -84,7 +108,12 @@ impl<'a> Pass<'a> {
             // Constants are needed whatever the order of lanes; what follows turns lanes.
             _ if self.lanes == Lanes::Off => {}
             b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
-            b"union" => self.united(place),
+            b"memcpy" | b"memmove" | b"__builtin_memcpy" => self.copied(place),
+            word if self.members.is_listed(word) => self.listed(place),
+            _ if self.plus && self.members.is_bare(self.text, place) => {
+                let reason = "a member that shares memory is named without its object";
+                self.refuse(place, reason, "write `this->` before it");
+            }
             word if self.plus && self.types.vector(word).is_some() => self.functional_cast(place),
             word if self.pointers.names.contains(word) => self.through(place),
             b"." => self.member(place, place + 1),
@@ -93,6 +122,38 @@ impl<'a> Pass<'a> {
             _ => {}
         }
         None
+    }
+
+    /// `(typeof(x)) operand`, and `(T) operand` of a template's type T: the compiler knows whether
+    /// they are vectors.
+    fn unknown_cast(&mut self, open: usize, close: usize) {
+        let text = self.text;
+        let named = matches!(
+            text.at(open + 1),
+            b"typeof" | b"__typeof__" | b"__typeof" | b"decltype"
+        );
+        let by_name = named && text.partner(open + 2) == Some(close - 1);
+        let parameter =
+            self.plus && close == open + 2 && self.parameters.contains(text.at(open + 1));
+        let before = open
+            .checked_sub(1)
+            .map_or(&b";"[..], |before| text.at(before));
+        let called = text.is_word(open.saturating_sub(1))
+            && !matches!(before, b"return" | b"case" | b"else" | b"do");
+        let number = matches!(text.kind(close + 1), Some(Kind::Number | Kind::Quoted));
+        if !(by_name || parameter) || called || number || text.is_constant(open) {
+            return;
+        }
+        let end =
+            operand::end(text, self.types, close + 1).filter(|_| operand::begins(text, close + 1));
+        let Some(end) = end else {
+            return;
+        };
+        let name = text.span(open + 1, close);
+        let (start, behind) = (text.start(open), text.end(end - 1));
+        self.edits
+            .replace(start, text.end(close), format!(" __lane_any({name}, "));
+        self.edits.replace(behind, behind, ")");
     }
 
     /// The place of a vector's name, where the pieces name that type and nothing more.
@@ -284,7 +345,11 @@ impl<'a> Pass<'a> {
         if reference == 0 || (constant == 1 && alone) {
             self.call_cast(place, shut, name, close);
         } else if from.is_some_and(|from| from.width != to.width) {
-            self.warn(place, "a reference to another vector keeps memory's order");
+            self.refuse(
+                place,
+                "a reference to a vector of other elements looks at memory",
+                "cast the value, and assign it back",
+            );
         }
     }
 
@@ -327,265 +392,30 @@ impl<'a> Pass<'a> {
         self.edits.replace(behind, behind, ")");
     }
 
-    /// `(S *) operand`, for the bytes of a vector.
-    fn pointer_cast(&mut self, open: usize, close: usize) {
-        let (text, types) = (self.text, self.types);
-        if self.lanes == Lanes::Off
-            || text.at(close - 1) != b"*"
-            // A pointer to pointers looks at addresses, which have one order.
-            || text.at(close.saturating_sub(2)) == b"*"
-        {
-            return;
-        }
-        let Some(to) = types.shape(text, open + 1, close - 1) else {
-            return;
+    /// Reports what has no exact form.
+    fn refuse(&mut self, place: usize, reason: &str, instead: &'static str) {
+        let line = Inexact {
+            place: self.text.position(place),
+            reason: reason.to_owned(),
+            instead,
         };
-        let named = open > 0 && text.is_word(open - 1) && text.at(open - 1) != b"return";
-        if named || !operand::begins(text, close + 1) {
-            return;
-        }
-        let Some(end) = operand::end(text, types, close + 1) else {
-            return;
-        };
-        if to.vector {
-            self.quadword(open, close, end);
-        }
-        let mut name = close + 1;
-        // The variable's own name tells what the address points at.
-        while matches!(text.at(name), b"&" | b"(") {
-            name += 1;
-        }
-        let Some(from) = types.variable(text.at(name)) else {
-            return;
-        };
-        // Numbers looked at through numbers: this machine's order shows only where a part is
-        // indexed.
-        let several = from.vector || to.vector;
-        if !several && to.width < from.width && text.at(close + 1) == b"&" {
-            let around = open > 0 && text.at(open - 1) == b"(";
-            if around && text.partner(open - 1) == Some(end) && text.at(end + 1) == b"[" {
-                self.warn(
-                    open,
-                    &format!(
-                        "parts of a number of {} bytes keep this machine's order",
-                        from.width
-                    ),
-                );
-            }
-        }
-        // Elements of one size are in one order, whatever they are called.
-        if !several || from.width == to.width {
-            return;
-        }
-        let addressed = text.at(close + 1) == b"&";
-        if addressed && from.vector && to.vector && self.view(open, close, end) {
-            return;
-        }
-        // `T *p = (T *) &v;`: the pointer's indices can be turned at each use, where all uses are
-        // indices.
-        let declared = self.declared(open, end);
-        // Parts of an element have places of their own; wider numbers have none.
-        if addressed && from.vector && !to.vector && to.width < from.width {
-            let scalar = text.span(open + 1, close - 1);
-            let vector = text.span(close + 1, end);
-            let around =
-                open > 0 && text.at(open - 1) == b"(" && text.partner(open - 1) == Some(end);
-            if around && text.at(end + 1) == b"[" {
-                self.index(end + 1, &scalar, &vector);
-                return;
-            }
-            if declared.is_some_and(|pointer| self.indices(pointer, end, &scalar, &vector)) {
-                return;
-            }
-        }
-        // Bytes handed on as such are copied, not looked at, and a buffer has no element size.
-        let handed = declared.is_none() && !(addressed && operand::is_read(text, open));
-        let bytes = to.width == 1 && !to.vector && (handed || !addressed);
-        // A warning for each would hide those that matter.
-        let buffer = from.width == 1;
-        if self.lanes == Lanes::Auto && (bytes || buffer) {
-            return;
-        }
-        self.warn(
-            open,
-            &format!(
-                "elements of size {} read as elements of size {} keep memory's order",
-                from.width, to.width
-            ),
-        );
-    }
-
-    /// `(T *) operand` for a vector T: the SPU and AltiVec ignore the last four bits of an address.
-    /// The compiler takes them for zeros, and reads parts of a quadword by shorter loads.
-    fn quadword(&mut self, open: usize, close: usize, end: usize) {
-        let text = self.text;
-        let loaded = open > 1
-            && match text.at(open - 1) {
-                b"*" => operand::dereferences(text, open - 1),
-                b"(" => text.partner(open - 1) == Some(end) && text.at(end + 1) == b"[",
-                _ => false,
-            };
-        // A pointer whose last bits the source itself reads keeps them.
-        let masked = loaded || !self.addresses;
-        // A variable's own address is aligned by its type, and a mask is no constant.
-        if masked && text.at(close + 1) != b"&" && !text.is_constant(open) {
-            let start = text.start(open);
-            self.edits.replace(start, start, "__lane_at(");
-            let behind = text.end(end - 1);
-            self.edits.replace(behind, behind, ")");
-        }
-    }
-
-    /// `*p` and `p[i]` of a pointer to vectors that keeps its last bits.
-    fn through(&mut self, place: usize) {
-        let text = self.text;
-        // A pointer in a structure begins with the structure.
-        let Some(first) = operand::first(text, place) else {
-            return;
-        };
-        let before = first
-            .checked_sub(1)
-            .map_or(&b""[..], |before| text.at(before));
-        let (start, end) = match (before, text.at(place + 1)) {
-            (b"*", _) if operand::dereferences(text, first - 1) => {
-                let declared = self.pointers.stars.contains(&(first - 1));
-                if declared || self.types.is_declarator(text, first - 1) {
-                    return;
-                }
-                let Some(end) = operand::end(text, self.types, first) else {
-                    return;
-                };
-                (("__lane_at("), end)
-            }
-            (_, b"[") => match text.partner(place + 1) {
-                Some(close) => ("(*__lane_at(&", close + 1),
-                None => return,
-            },
-            _ => return,
-        };
-        let at = text.start(first);
-        self.edits.replace(at, at, start);
-        let behind = text.end(end - 1);
-        let shut = if start.starts_with('(') { "))" } else { ")" };
-        self.edits.replace(behind, behind, shut);
-    }
-
-    /// `*(T *) &v` for a vector v: a cast of it, unless something is stored there.
-    fn view(&mut self, open: usize, close: usize, end: usize) -> bool {
-        let text = self.text;
-        let (mut from, mut to) = (open, end);
-        while from > 0 && text.at(from - 1) == b"(" && text.partner(from - 1) == Some(to) {
-            from -= 1;
-            to += 1;
-        }
-        let loaded = from > 0 && text.at(from - 1) == b"*";
-        // A store is seen only behind all parentheses: `(*(T *) &v) = …`.
-        while text.at(to) == b")" {
-            to += 1;
-        }
-        let stored = text.at(to) == b"=" && text.at(to + 1) != b"=";
-        if !loaded || stored || text.at(to) == b"[" {
-            return false;
-        }
-        let name = text.span(open + 1, close - 1);
-        let start = text.start(open);
-        self.edits
-            .replace(start, text.end(close), format!("&__lane_view({name}, "));
-        let behind = text.end(end - 1);
-        self.edits.replace(behind, behind, ")");
-        true
-    }
-
-    /// Turns the index in the brackets that open at `place`.
-    fn index(&mut self, place: usize, scalar: &str, vector: &str) {
-        let text = self.text;
-        let Some(close) = text.partner(place) else {
-            return;
-        };
-        let start = text.end(place);
-        self.edits
-            .replace(start, start, format!("__lane_index({scalar}, {vector}, "));
-        let behind = text.start(close);
-        self.edits.replace(behind, behind, ")");
-    }
-
-    /// The variable that a cast alone initializes.
-    fn declared(&self, open: usize, end: usize) -> Option<usize> {
-        let text = self.text;
-        let whole = open >= 2 && text.at(open - 1) == b"=" && matches!(text.at(end), b";" | b",");
-        (whole && text.is_word(open - 2)).then(|| open - 2)
-    }
-
-    /// Turns each index of the variable at `name` until its block ends; false, and nothing done,
-    /// where it is used in another way.
-    fn indices(&mut self, name: usize, from: usize, scalar: &str, vector: &str) -> bool {
-        let text = self.text;
-        let mut depth = 0_usize;
-        let mut uses = Vec::new();
-        for place in from..text.len() {
-            match text.at(place) {
-                b"{" => depth += 1,
-                // The variable's block ends here.
-                b"}" if depth == 0 => break,
-                b"}" => depth -= 1,
-                word if word == text.at(name) && !self.is_member(place) => {
-                    if text.at(place + 1) != b"[" {
-                        // Handed on, moved or compared: what is read through it is not known, so no
-                        // index may be turned.
-                        return false;
-                    }
-                    uses.push(place + 1);
-                }
-                _ => {}
-            }
-        }
-        for place in uses {
-            self.index(place, scalar, vector);
-        }
-        true
-    }
-
-    fn is_member(&self, place: usize) -> bool {
-        place > 0 && matches!(self.text.at(place - 1), b"." | b">")
-    }
-
-    /// `.name[index]`, where the name is a union's array in a union with a vector.
-    fn member(&mut self, _dot: usize, name: usize) {
-        let text = self.text;
-        if let Some(element) = self.unions.elements.get(&name) {
-            let start = text.end(name + 1);
-            let call = format!("__lane_shared({element}, 16, ");
-            let behind = text.partner(name + 1).map(|close| text.start(close));
-            if let Some(behind) = behind {
-                self.edits.replace(start, start, call);
-                self.edits.replace(behind, behind, ")");
-            }
-            return;
-        }
-        if text.at(name + 1) != b"[" {
-            self.halves(name);
-            return;
-        }
-        if let Some(shared) = self.types.shared.get(text.at(name)) {
-            let start = text.end(name + 1);
-            let Some(close) = text.partner(name + 1) else {
-                return;
-            };
-            let call = format!("__lane_shared({}, {}, ", shared.element, shared.width);
-            self.edits.replace(start, start, call);
-            let behind = text.start(close);
-            self.edits.replace(behind, behind, ")");
-        }
-    }
-
-    fn warn(&mut self, place: usize, reason: &str) {
-        let (file, line) = self.text.position(place);
-        let line = format!("{file}:{line}: warning: lanes: {reason}");
         // A header that is included twice has each of its lines twice.
-        if !self.warnings.contains(&line) {
-            self.warnings.push(line);
+        if !self.inexact.contains(&line) {
+            self.inexact.push(line);
         }
     }
+}
+
+/// Types that the user's templates have as parameters.
+fn parameters(text: &Text<'_>) -> BTreeSet<Vec<u8>> {
+    let mut all = BTreeSet::new();
+    for place in (1..text.len()).filter(|place| text.is_users(*place)) {
+        let begins = matches!(text.at(place), b"class" | b"typename");
+        if begins && matches!(text.at(place - 1), b"<" | b",") && text.is_word(place + 1) {
+            all.insert(text.at(place + 1).to_vec());
+        }
+    }
+    all
 }
 
 /// Pieces of a call's first argument at most.

@@ -14,27 +14,18 @@ pub(crate) struct Shape {
     pub(crate) vector: bool,
 }
 
-/// An array of narrower numbers that shares its memory with a vector or a wider number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shared {
-    /// The numbers' type.
-    pub(super) element: String,
-    /// Bytes of the vector's elements or of the wider number, as C.
-    pub(super) width: String,
-}
-
 /// Declarations of a source.
 #[derive(Debug, Default)]
 pub(crate) struct Types {
     named: BTreeMap<Vec<u8>, Option<Shape>>,
     /// Names of vectors of floats, by the user's own names too.
     floats: BTreeSet<Vec<u8>>,
-    /// Members of unions by their name.
-    pub(super) shared: BTreeMap<Vec<u8>, Shared>,
     /// Variables, and the shape of them or their elements; nothing where declarations differ.
     variables: BTreeMap<Vec<u8>, Option<Shape>>,
+    /// Variables of `void *`, and what each of their values points to.
+    voids: BTreeMap<Vec<u8>, Vec<Option<Shape>>>,
     /// True where the user's files have a name with "endian" in it.
-    asks_for_order: bool,
+    pub(super) asks_for_order: bool,
     /// Widths of the vectors that the user's files name.
     pub(super) widths: BTreeSet<usize>,
 }
@@ -49,21 +40,8 @@ impl Types {
                 types.read_variable(text, place);
             }
         }
+        types.read_voids(text);
         types
-    }
-
-    /// Finds arrays that look into their union's vector or number, except unions at the places
-    /// `exact`, whose accesses are known.
-    pub(super) fn find_shared(&mut self, text: &Text<'_>, exact: &BTreeSet<usize>) {
-        let mut others = BTreeSet::new();
-        for place in 0..text.len() {
-            let body = matches!(text.at(place), b"union" | b"struct");
-            if body && text.is_users(place) && !exact.contains(&place) {
-                self.read_body(text, place, &mut others);
-            }
-        }
-        // A name that is also a member of another type is ambiguous.
-        self.shared.retain(|name, _| !others.contains(name));
     }
 
     /// The vector of a type's name.
@@ -113,6 +91,7 @@ impl Types {
                 b"short" => width = Some(2),
                 b"float" => width = Some(4),
                 b"double" => width = Some(8),
+                b"__int128" => width = Some(16),
                 b"int" | b"unsigned" | b"signed" => plain = true,
                 b"long" => longs += 1,
                 _ if QUALIFIERS.contains(&word) => {}
@@ -157,6 +136,54 @@ impl Types {
     /// The vector or number that a variable is, or has as elements or points to.
     pub(super) fn variable(&self, name: &[u8]) -> Option<Shape> {
         self.variables.get(name).copied().flatten()
+    }
+
+    /// What all values of a variable of `void *` point to.
+    pub(super) fn behind_void(&self, name: &[u8]) -> Option<Shape> {
+        let (first, rest) = self.voids.get(name)?.split_first()?;
+        first.filter(|_| rest.iter().all(|other| other == first))
+    }
+
+    fn read_voids(&mut self, text: &Text<'_>) {
+        for name in (2..text.len()).filter(|name| text.is_users(*name)) {
+            if text.at(name - 1) != b"*" || text.at(name - 2) != b"void" || !text.is_word(name) {
+                continue;
+            }
+            let values = self.voids.entry(text.at(name).to_vec()).or_default();
+            // A parameter's value comes from anywhere.
+            if !matches!(text.at(name + 1), b";" | b"=") {
+                values.push(None);
+            }
+        }
+        for place in (0..text.len()).filter(|place| text.is_users(*place)) {
+            let sets = text.at(place + 1) == b"=" && text.at(place + 2) != b"=";
+            if sets && self.voids.contains_key(text.at(place)) {
+                let value = self.given(text, place + 2);
+                self.voids
+                    .entry(text.at(place).to_vec())
+                    .or_default()
+                    .push(value);
+            }
+        }
+    }
+
+    /// What the address that begins at `place` points to: a variable's, behind any casts.
+    fn given(&self, text: &Text<'_>, place: usize) -> Option<Shape> {
+        let mut at = place;
+        while text.at(at) == b"(" {
+            at = text
+                .partner(at)
+                .filter(|close| text.at(close - 1) == b"*")?
+                + 1;
+        }
+        at += usize::from(text.at(at) == b"&");
+        let whole = matches!(text.at(at + 1), b";" | b"," | b"[" | b"+" | b")");
+        self.variable(text.at(at)).filter(|_| whole)
+    }
+
+    /// True for a variable of a vector's type.
+    pub(crate) fn is_vector(&self, name: &[u8]) -> bool {
+        self.variable(name).is_some_and(|shape| shape.vector)
     }
 
     /// True for the `*` of a further declarator, as in `T a = { 1 }, *b;`.
@@ -234,12 +261,14 @@ impl Types {
         let mut body = false;
         // The place of an attribute that makes a vector of the type before it.
         let mut sized = None;
+        let mut by_mode: Option<(usize, usize)> = None;
         while end < text.len() && text.at(end) != b";" {
             match text.at(end) {
                 b"__attribute__" | b"__attribute" => {
                     if text.is_users(end) && makes_vector(text, end) {
                         sized = Some(end);
                     }
+                    by_mode = by_mode.or_else(|| Some((end, mode(text, end)?)));
                     end += 1;
                 }
                 b"*" => pointer = true,
@@ -260,13 +289,14 @@ impl Types {
                 + 1;
         }
         if let Some(name) = name {
-            let behind = sized.map_or(name, |sized: usize| sized.min(name));
+            let first = sized.into_iter().chain(by_mode.map(|(at, _)| at)).min();
+            let behind = first.map_or(name, |first: usize| first.min(name));
             let shape = self
                 .shape(text, place + 1, behind)
                 .filter(|_| !pointer && !body && text.at(name + 1) != b"[");
             let shape = shape.map(|shape| Shape {
                 vector: shape.vector || sized.is_some(),
-                ..shape
+                width: by_mode.map_or(shape.width, |(_, width)| width),
             });
             let floats = (place + 1..name).any(|word| {
                 let word = text.at(word);
@@ -294,17 +324,31 @@ impl Types {
         }
         let word = text.at(place);
         let begins = KEYWORDS.contains(&word) || self.named.contains_key(word);
-        if !begins && self.vector(word).is_none() {
+        // A variable of a structure's, which may have another's name.
+        let tagged = matches!(word, b"struct" | b"union" | b"enum" | b"class");
+        if !begins && !tagged && self.vector(word).is_none() {
+            return;
+        }
+        // A further word of a type that was read already.
+        let before = place
+            .checked_sub(1)
+            .map_or(&b""[..], |before| text.at(before));
+        if KEYWORDS.contains(&word) && KEYWORDS.contains(&before) {
             return;
         }
         let mut end = place + 1;
+        if tagged {
+            end += usize::from(text.is_word(end));
+            end = text
+                .partner(end)
+                .filter(|_| text.at(end) == b"{")
+                .map_or(end, |end| end + 1);
+        }
         // `unsigned long` is one type; names behind it are variables'.
         while KEYWORDS.contains(&text.at(end)) || QUALIFIERS.contains(&text.at(end)) {
             end += 1;
         }
-        let Some(shape) = self.shape(text, place, end) else {
-            return;
-        };
+        let shape = self.shape(text, place, end).filter(|_| !tagged);
         loop {
             while text.at(end) == b"*" || QUALIFIERS.contains(&text.at(end)) {
                 end += 1;
@@ -314,75 +358,16 @@ impl Types {
                 return;
             }
             let known = self.variables.entry(text.at(end).to_vec());
-            let known = known.or_insert(Some(shape));
+            let known = known.or_insert(shape);
             // One name of several shapes, in different functions: which one is meant is not
             // followed.
-            if *known != Some(shape) {
+            if *known != shape {
                 *known = None;
             }
             if behind != b"," {
                 return;
             }
             end += 2;
-        }
-    }
-
-    /// Arrays of a union that look into its vector or number; other arrays go to `others`.
-    fn read_body(&mut self, text: &Text<'_>, place: usize, others: &mut BTreeSet<Vec<u8>>) {
-        let united = text.at(place) == b"union";
-        let open = if text.at(place + 1) == b"{" {
-            place + 1
-        } else {
-            place + 2
-        };
-        let Some(close) = text.partner(open).filter(|_| text.at(open) == b"{") else {
-            return;
-        };
-        // Bytes of the widest, and the same as C.
-        let mut vector: Option<(usize, String)> = None;
-        let mut number: Option<(usize, String)> = None;
-        let mut arrays = Vec::new();
-        let mut start = open + 1;
-        while start < close {
-            let (end, array) = declarator(text, start, close);
-            let last = array.unwrap_or(end.saturating_sub(1));
-            if let Some(shape) = self.shape(text, start, last) {
-                // A long has 8 bytes on a host of 64 bits; where it has 4 nothing is turned.
-                let long = (start..last).any(|word| text.at(word) == b"long");
-                let width = if long && !shape.vector {
-                    8
-                } else {
-                    shape.width
-                };
-                if shape.vector {
-                    vector = vector.or(Some((width, width.to_string())));
-                } else if let Some(name) = array {
-                    arrays.push((start, name, shape.width));
-                } else if number.as_ref().is_none_or(|(widest, _)| *widest < width) {
-                    number = Some((width, format!("sizeof({})", text.span(start, last))));
-                }
-            }
-            start = end + 1;
-        }
-        // Source that asks for the machine's order wants to know that of its memory.
-        let bytes = vector.is_some() || !self.asks_for_order;
-        let widest = vector.or(number).filter(|_| united);
-        for (start, name, width) in arrays {
-            let fits = |whole: &usize| {
-                *whole > width && covers(text, name, width, *whole) && (bytes || width > 1)
-            };
-            let Some((_, whole)) = widest.as_ref().filter(|(whole, _)| fits(whole)) else {
-                others.insert(text.at(name).to_vec());
-                continue;
-            };
-            let shared = Shared {
-                element: text.span(start, name),
-                width: whole.clone(),
-            };
-            let known = self.shared.entry(text.at(name).to_vec());
-            if *known.or_insert_with(|| shared.clone()) != shared {
-                others.insert(text.at(name).to_vec());
-            }
         }
     }
 }
@@ -395,29 +380,18 @@ fn makes_vector(text: &Text<'_>, place: usize) -> bool {
     })
 }
 
-/// The end of the member that begins at `start`, and its name where it is an array.
-fn declarator(text: &Text<'_>, start: usize, close: usize) -> (usize, Option<usize>) {
-    let mut end = start;
-    let mut name = None;
-    while end < close && text.at(end) != b";" {
-        if text.at(end) == b"[" {
-            name = name.or(Some(end.saturating_sub(1)));
-        }
-        end = text
-            .partner(end)
-            .filter(|other| *other > end)
-            .unwrap_or(end)
-            + 1;
+/// Bytes of the numbers of `__attribute__((mode(…)))` at `place`.
+fn mode(text: &Text<'_>, place: usize) -> Option<usize> {
+    let close = text.partner(place + 1)?;
+    let mode = (place..close).find(|at| matches!(text.at(*at), b"mode" | b"__mode__"))?;
+    match text.at(mode + 2) {
+        b"QI" | b"__QI__" => Some(1),
+        b"HI" | b"__HI__" => Some(2),
+        b"SI" | b"__SI__" | b"SF" | b"__SF__" => Some(4),
+        b"DI" | b"__DI__" | b"DF" | b"__DF__" => Some(8),
+        b"TI" | b"__TI__" => Some(16),
+        _ => None,
     }
-    (end, name)
-}
-
-/// True where an array of one dimension, by its size, covers whole elements of `whole` bytes.
-fn covers(text: &Text<'_>, name: usize, width: usize, whole: usize) -> bool {
-    let count = std::str::from_utf8(text.at(name + 2)).unwrap_or_default();
-    let count = count.parse::<usize>().unwrap_or(0);
-    let one = text.at(name + 3) == b"]" && text.at(name + 4) != b"[";
-    one && count > 0 && (count * width).is_multiple_of(whole)
 }
 
 /// True where the user's source reads the last four bits of addresses, or turns quadwords by them.
@@ -568,4 +542,5 @@ const KEYWORDS: &[&[u8]] = &[
     b"void",
     b"_Bool",
     b"bool",
+    b"__int128",
 ];

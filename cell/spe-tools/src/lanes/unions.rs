@@ -336,7 +336,7 @@ impl<'a> Union<'a> {
 }
 
 /// True where the name at `place`, or a part of it, has its address taken.
-fn is_addressed(text: &Text<'_>, place: usize) -> bool {
+pub(super) fn is_addressed(text: &Text<'_>, place: usize) -> bool {
     let mut at = place;
     while at > 0 && text.at(at - 1) == b"(" {
         at -= 1;
@@ -385,7 +385,7 @@ fn in_body(text: &Text<'_>, place: usize) -> bool {
 }
 
 /// The piece behind the value that begins at `at`.
-fn value_end(text: &Text<'_>, at: usize) -> usize {
+pub(super) fn value_end(text: &Text<'_>, at: usize) -> usize {
     let mut at = at;
     let mut choices = 0_usize;
     while at < text.len() {

@@ -229,6 +229,32 @@ fn conversions_that_no_cast_can_say_are_refused() {
             "7: error: lanes: `k` takes vectors",
         ),
         (
+            "f.c",
+            "typedef int t(vector unsigned int); int f(vector unsigned short); t *g = (t *)f;",
+            "7: error: lanes: a function becomes one of other vectors",
+        ),
+        (
+            "h.c",
+            "int h(void) { return undeclared(1, in); }",
+            "7: error: lanes: `undeclared` gets a vector and is not declared",
+        ),
+        (
+            "u.c",
+            "union { vector unsigned int w; long long l[2]; } u; int h(void) { return u.l[0]; }",
+            "7: error: lanes: `l` shares memory with elements of size 4, whose bytes have other \
+             places; cast the vector to one with elements of the wanted size, or let --lanes=warn",
+        ),
+        (
+            "v.c",
+            "int h(vector unsigned int v) { return *((unsigned char *)&v + 1); }",
+            "7: error: lanes: elements of size 4 are read as elements of size 1 in memory; cast",
+        ),
+        (
+            "r.cpp",
+            "void h(vector unsigned int v) { reinterpret_cast<vector unsigned short &>(v) = in; }",
+            "7: error: lanes: a reference to a vector of other elements looks at memory; cast the",
+        ),
+        (
             "p.c",
             "void p(const char *format) { printf(format, 1, in); }",
             "a vector is printed by a format that is not written in the call",

@@ -2,6 +2,7 @@
 
 use super::call::{Call, answer, length, low, number, set_errno};
 use super::format;
+use super::scan::{self, Input};
 use crate::store::STORE_BYTES;
 use parking_lot::Mutex;
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -107,9 +108,12 @@ fn c99_call(call: &Call) -> Option<i64> {
             32 => keep(libc::tmpfile()),
             34 => on(1, &|file| libc::ungetc(call.signed(0), file).into()),
             35 => on(0, &|file| print(call, 1, file)),
+            36 => on(0, &|file| scan(call, 1, Some(Input::Stream(file)))),
             37 => print(call, 0, stdout),
+            38 => scan(call, 0, Some(Input::Stream(stdin))),
             39 => print_text(call, 2, format::room(call.word(1))),
             40 => print_text(call, 1, STORE_BYTES),
+            41 => scan(call, 1, scan::text_input(call, 0)),
             _ => return None,
         })
     }
@@ -140,6 +144,15 @@ fn print_text(call: &Call, slot: u32, room: usize) -> i64 {
     };
     format::put(call, call.word(0), &text, room);
     number(text.len())
+}
+
+/// vfscanf, vscanf and vsscanf: the format in `slot`.
+fn scan(call: &Call, slot: u32, input: Option<Input>) -> i64 {
+    let scanned = input.and_then(|mut input| scan::scan(call, slot, &mut input));
+    scanned.unwrap_or_else(|| {
+        set_errno(libc::EFAULT);
+        -1
+    })
 }
 
 fn close(call: &Call) -> i64 {

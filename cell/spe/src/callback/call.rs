@@ -91,6 +91,23 @@ impl Call {
         self.set_words(self.slots, &words);
     }
 
+    /// Writes a number of 1, 2, 4 or 8 bytes in the program's order.
+    pub(super) fn set_number_at(&self, place: u32, value: u64, bytes: usize) {
+        let mut all = value.to_le_bytes();
+        let part = &mut all[..bytes];
+        if self.big {
+            part.reverse();
+        }
+        self.set_bytes(place, part);
+    }
+
+    /// Writes bytes at a place, cut at the store's end.
+    pub(super) fn set_bytes(&self, place: u32, bytes: &[u8]) {
+        let (at, room) = self.part(place, bytes.len());
+        // SAFETY: inside the store, and of our own.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast::<u8>(), room) };
+    }
+
     /// Writes words of the store from a place on.
     pub(super) fn set_words(&self, place: u32, values: &[u32]) {
         let mut place = place;

@@ -13,14 +13,14 @@ use sidecore_bare::width::ToUsize;
 use std::ffi::{CString, c_char, c_int};
 
 /// A list of arguments: the next one, and where those in registers end.
-struct Arguments {
+pub(super) struct Arguments {
     next: u32,
     skip: u32,
 }
 
 impl Arguments {
     /// The list in two slots.
-    fn of(call: &Call, slot: u32) -> Self {
+    pub(super) fn of(call: &Call, slot: u32) -> Self {
         Self {
             next: call.word(slot),
             skip: call.word(slot + 1),
@@ -28,7 +28,7 @@ impl Arguments {
     }
 
     /// The place of the next argument.
-    fn take(&mut self) -> u32 {
+    pub(super) fn take(&mut self) -> u32 {
         let ends = self.next <= self.skip && self.next.saturating_add(SLOT) > self.skip;
         let place = if ends {
             self.skip.wrapping_add(STACK_FRAME)
@@ -243,7 +243,7 @@ impl Conversion {
 }
 
 /// A copy of a text of the store's; nothing without an end.
-fn bytes_at(call: &Call, place: u32) -> Option<Vec<u8>> {
+pub(super) fn bytes_at(call: &Call, place: u32) -> Option<Vec<u8>> {
     call.text_at(place).map(copied)
 }
 
@@ -289,4 +289,4 @@ const FIELD_MAX: i32 = 4096;
 /// One conversion's text: a double has 309 digits before its point.
 const BUFFER_BYTES: usize = 3 * 4096;
 /// A whole text at most; a store's strings and a few fields.
-const TEXT_MAX: usize = 1 << 20;
+pub(super) const TEXT_MAX: usize = 1 << 20;

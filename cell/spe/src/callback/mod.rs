@@ -12,6 +12,7 @@ mod call;
 mod format;
 mod memory;
 mod posix;
+mod scan;
 
 pub(crate) use call::in_order;
 
@@ -53,22 +54,22 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
-    const C99: usize = 0;
+    pub(super) const C99: usize = 0;
     const POSIX: usize = 1;
     const MEMORY: usize = 2;
 
     /// Places in the store: the message, the slots, texts and buffers.
     const MESSAGE: u32 = 0x800;
     const SLOTS: u32 = 0x1000;
-    const TEXT: u32 = 0x2000;
-    const OTHER: u32 = 0x3000;
-    const BUFFER: u32 = 0x4000;
+    pub(super) const TEXT: u32 = 0x2000;
+    pub(super) const OTHER: u32 = 0x3000;
+    pub(super) const BUFFER: u32 = 0x4000;
 
     /// A program's store.
-    struct Program(Store);
+    pub(super) struct Program(pub(super) Store);
 
     impl Program {
-        fn new() -> Program {
+        pub(super) fn new() -> Program {
             Program(Store::new().unwrap())
         }
 
@@ -86,20 +87,20 @@ mod tests {
             (self.wide(slots), self.word(slots + 12).cast_signed())
         }
 
-        fn call(&self, number: usize, operation: u32, words: &[u32]) -> (i64, i32) {
+        pub(super) fn call(&self, number: usize, operation: u32, words: &[u32]) -> (i64, i32) {
             self.call_at(SLOTS, number, operation, words)
         }
 
-        fn word(&self, place: u32) -> u32 {
+        pub(super) fn word(&self, place: u32) -> u32 {
             self.0.word(place.into())
         }
 
-        fn wide(&self, place: u32) -> i64 {
+        pub(super) fn wide(&self, place: u32) -> i64 {
             (u64::from(self.word(place)) | u64::from(self.word(place + 4)) << 32).cast_signed()
         }
 
         /// Puts a text with its end.
-        fn put(&self, place: u32, text: &[u8]) {
+        pub(super) fn put(&self, place: u32, text: &[u8]) {
             assert!(self.0.write(place as usize, &[text, b"\0"].concat()));
         }
 
@@ -108,7 +109,7 @@ mod tests {
         }
 
         /// Puts words, one after another.
-        fn words(&self, place: u32, words: &[u32]) {
+        pub(super) fn words(&self, place: u32, words: &[u32]) {
             for (at, word) in (place.into()..).step_by(4).zip(words) {
                 self.0.set_word(at, *word);
             }
@@ -122,13 +123,13 @@ mod tests {
             u32::try_from(number).expect("it is open")
         }
 
-        fn bytes(&self, place: u32, count: u32) -> Vec<u8> {
+        pub(super) fn bytes(&self, place: u32, count: u32) -> Vec<u8> {
             let pairs = (place..place + count).map(|at| self.0.byte_pair(at.into()));
             pairs.map(|pair| pair.to_le_bytes()[0]).collect()
         }
 
         /// A text up to its end.
-        fn text(&self, place: u32) -> Vec<u8> {
+        pub(super) fn text(&self, place: u32) -> Vec<u8> {
             let bytes = self.bytes(place, 256);
             bytes.split(|byte| *byte == 0).next().unwrap().to_vec()
         }
@@ -140,8 +141,6 @@ mod tests {
         for (number, operation) in [
             (C99, 0),
             (C99, 33),
-            // `vscanf` of the SPU's own library.
-            (C99, 38),
             (C99, 99),
             (POSIX, 0),
             (POSIX, 17),

@@ -8,7 +8,7 @@ mod operands;
 mod whole;
 
 use super::instructions::{self, Instruction};
-use super::statement::{Operand, Statement};
+use super::{Operand, Statement};
 use operands::access;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,0 +1,590 @@
+//! Memory that is accessed as elements of another size: through pointers' casts, by members of
+//! unions, and by copies.
+
+use super::{CALL_PIECES_MAX, Pass};
+use crate::lanes::shared::{Access, Shared};
+use crate::lanes::unions::{is_addressed, value_end};
+use crate::lanes::{Lanes, operand, types::Shape};
+
+/// A pointer's cast: places of its parentheses, of the operand behind all casts, and of the piece
+/// behind it; what the operand points to, and what the pointer does.
+#[derive(Debug, Clone, Copy)]
+struct Cast {
+    open: usize,
+    close: usize,
+    start: usize,
+    end: usize,
+    from: Shape,
+    to: Shape,
+}
+
+impl Pass<'_> {
+    /// `(S *) operand`, for the bytes of a vector.
+    pub(super) fn pointer_cast(&mut self, open: usize, close: usize) {
+        let (text, types) = (self.text, self.types);
+        if self.lanes == Lanes::Off
+            || text.at(close - 1) != b"*"
+            // A pointer to pointers looks at addresses, which have one order.
+            || text.at(close.saturating_sub(2)) == b"*"
+        {
+            return;
+        }
+        let Some(to) = types.shape(text, open + 1, close - 1) else {
+            return;
+        };
+        let named = open > 0 && text.is_word(open - 1) && text.at(open - 1) != b"return";
+        if named || !operand::begins(text, close + 1) {
+            return;
+        }
+        let Some(end) = operand::end(text, types, close + 1) else {
+            return;
+        };
+        // A cast to another pointer before this one changes nothing.
+        let mut start = close + 1;
+        while let Some(shut) = text.partner(start).filter(|_| text.at(start) == b"(") {
+            if text.at(shut - 1) != b"*" || !types.is_type(text, start + 1, shut) {
+                break;
+            }
+            start = shut + 1;
+        }
+        if to.vector {
+            self.quadword(open, start, end);
+        }
+        let mut name = start;
+        // The variable's own name tells what the address points at.
+        while matches!(text.at(name), b"&" | b"(") {
+            name += 1;
+        }
+        let from = types
+            .variable(text.at(name))
+            .or_else(|| types.behind_void(text.at(name)));
+        let Some(from) = from.filter(|from| from.width != to.width) else {
+            return;
+        };
+        // Elements of one size are in one order, whatever they are called.
+        let cast = Cast {
+            open,
+            close,
+            start,
+            end,
+            from,
+            to,
+        };
+        self.look(&cast);
+    }
+
+    /// A cast to a pointer to elements of another size than those behind the operand.
+    fn look(&mut self, cast: &Cast) {
+        let text = self.text;
+        let Cast {
+            open,
+            end,
+            from,
+            to,
+            ..
+        } = *cast;
+        let several = from.vector || to.vector;
+        let addressed = text.at(cast.start) == b"&";
+        if addressed && from.vector && to.vector && self.view(cast) {
+            return;
+        }
+        // `T *p = (T *) &v;`: the pointer's indices can be turned at each use, where all uses are
+        // indices.
+        let declared = self.declared(open, end);
+        // Parts of an element have places of their own; wider numbers have none.
+        let narrow = addressed && !to.vector && to.width < from.width;
+        if narrow && (from.vector || !self.types.asks_for_order) {
+            let scalar = text.span(open + 1, cast.close - 1);
+            let object = text.span(cast.start, end);
+            let around =
+                open > 0 && text.at(open - 1) == b"(" && text.partner(open - 1) == Some(end);
+            if around && text.at(end + 1) == b"[" {
+                self.index(end + 1, &scalar, &object);
+                return;
+            }
+            if declared.is_some_and(|pointer| self.indices(pointer, end, &scalar, &object)) {
+                return;
+            }
+        }
+        // Numbers looked at through numbers: this machine's order shows where a part is read.
+        if !several {
+            if narrow
+                && !self.types.asks_for_order
+                && declared.is_some_and(|at| self.reads(at, end))
+            {
+                self.refuse_look(open, from, to);
+            }
+            return;
+        }
+        // Bytes handed on as such are copied, not looked at, and a buffer has no element size.
+        let handed = declared.is_none() && !(addressed && operand::is_read(text, open));
+        let bytes = to.width == 1 && !to.vector && (handed || !addressed);
+        let buffer = from.width == 1;
+        if self.lanes == Lanes::Auto && (bytes || buffer) {
+            return;
+        }
+        self.refuse_look(open, from, to);
+    }
+
+    fn refuse_look(&mut self, place: usize, from: Shape, to: Shape) {
+        let reason = format!(
+            "elements of size {} are read as elements of size {} in memory",
+            from.width, to.width
+        );
+        let instead = if from.vector || to.vector {
+            "cast the vector itself, or its element of an array"
+        } else {
+            "index the pointer only, or shift the number"
+        };
+        self.refuse(place, &reason, instead);
+    }
+
+    /// `(T *) operand` for a vector T: the SPU and AltiVec ignore the last four bits of an address.
+    /// The compiler takes them for zeros, and reads parts of a quadword by shorter loads.
+    fn quadword(&mut self, open: usize, start: usize, end: usize) {
+        let text = self.text;
+        let loaded = open > 1
+            && match text.at(open - 1) {
+                b"*" => operand::dereferences(text, open - 1),
+                b"(" => text.partner(open - 1) == Some(end) && text.at(end + 1) == b"[",
+                _ => false,
+            };
+        // A pointer whose last bits the source itself reads keeps them.
+        let masked = loaded || !self.addresses;
+        // A variable's own address is aligned by its type, and a mask is no constant.
+        if masked && text.at(start) != b"&" && !text.is_constant(open) {
+            let before = text.start(open);
+            self.edits.replace(before, before, "__lane_at(");
+            let behind = text.end(end - 1);
+            self.edits.replace(behind, behind, ")");
+        }
+    }
+
+    /// `*p` and `p[i]` of a pointer to vectors that keeps its last bits.
+    pub(super) fn through(&mut self, place: usize) {
+        let text = self.text;
+        // A pointer in a structure begins with the structure.
+        let Some(first) = operand::first(text, place) else {
+            return;
+        };
+        let before = first
+            .checked_sub(1)
+            .map_or(&b""[..], |before| text.at(before));
+        let (start, end) = match (before, text.at(place + 1)) {
+            (b"*", _) if operand::dereferences(text, first - 1) => {
+                let declared = self.pointers.stars.contains(&(first - 1));
+                if declared || self.types.is_declarator(text, first - 1) {
+                    return;
+                }
+                let Some(end) = operand::end(text, self.types, first) else {
+                    return;
+                };
+                (("__lane_at("), end)
+            }
+            (_, b"[") => match text.partner(place + 1) {
+                Some(close) => ("(*__lane_at(&", close + 1),
+                None => return,
+            },
+            _ => return,
+        };
+        let at = text.start(first);
+        self.edits.replace(at, at, start);
+        let behind = text.end(end - 1);
+        let shut = if start.starts_with('(') { "))" } else { ")" };
+        self.edits.replace(behind, behind, shut);
+    }
+
+    /// `*(T *) &v` for a vector v: a cast of it, unless something is stored there.
+    fn view(&mut self, cast: &Cast) -> bool {
+        let text = self.text;
+        let (mut from, mut to) = (cast.open, cast.end);
+        while from > 0 && text.at(from - 1) == b"(" && text.partner(from - 1) == Some(to) {
+            from -= 1;
+            to += 1;
+        }
+        let loaded = from > 0 && text.at(from - 1) == b"*";
+        // A store is seen only behind all parentheses: `(*(T *) &v) = …`.
+        while text.at(to) == b")" {
+            to += 1;
+        }
+        let stored = text.at(to) == b"=" && text.at(to + 1) != b"=";
+        if !loaded || stored || text.at(to) == b"[" {
+            return false;
+        }
+        let name = text.span(cast.open + 1, cast.close - 1);
+        let start = text.start(cast.open);
+        // Casts before it would hide the vector's type.
+        let behind = text.end(cast.start - 1);
+        self.edits
+            .replace(start, behind, format!("&__lane_view({name}, "));
+        let behind = text.end(cast.end - 1);
+        self.edits.replace(behind, behind, ")");
+        true
+    }
+
+    /// Turns the index in the brackets that open at `place`.
+    fn index(&mut self, place: usize, scalar: &str, vector: &str) {
+        let text = self.text;
+        let Some(close) = text.partner(place) else {
+            return;
+        };
+        let start = text.end(place);
+        self.edits
+            .replace(start, start, format!("__lane_index({scalar}, {vector}, "));
+        let behind = text.start(close);
+        self.edits.replace(behind, behind, ")");
+    }
+
+    /// The variable that a cast alone initializes.
+    fn declared(&self, open: usize, end: usize) -> Option<usize> {
+        let text = self.text;
+        let whole = open >= 2 && text.at(open - 1) == b"=" && matches!(text.at(end), b";" | b",");
+        (whole && text.is_word(open - 2)).then(|| open - 2)
+    }
+
+    /// Turns each index of the variable at `name` until its block ends; false, and nothing done,
+    /// where it is used in another way.
+    fn indices(&mut self, name: usize, from: usize, scalar: &str, vector: &str) -> bool {
+        let text = self.text;
+        let mut depth = 0_usize;
+        let mut uses = Vec::new();
+        for place in from..text.len() {
+            match text.at(place) {
+                b"{" => depth += 1,
+                // The variable's block ends here.
+                b"}" if depth == 0 => break,
+                b"}" => depth -= 1,
+                word if word == text.at(name) && !self.is_member(place) => {
+                    if text.at(place + 1) != b"[" {
+                        // Handed on, moved or compared: what is read through it is not known, so no
+                        // index may be turned.
+                        return false;
+                    }
+                    uses.push(place + 1);
+                }
+                _ => {}
+            }
+        }
+        for place in uses {
+            self.index(place, scalar, vector);
+        }
+        true
+    }
+
+    /// True where the variable at `name` is read through until its block ends.
+    fn reads(&self, name: usize, from: usize) -> bool {
+        let text = self.text;
+        let mut depth = 0_usize;
+        for place in from..text.len() {
+            match text.at(place) {
+                b"{" => depth += 1,
+                b"}" if depth == 0 => break,
+                b"}" => depth -= 1,
+                word if word == text.at(name) && !self.is_member(place) => {
+                    let before = place.checked_sub(1).map_or(&b""[..], |at| text.at(at));
+                    if before == b"*" || text.at(place + 1) == b"[" {
+                        return true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn is_member(&self, place: usize) -> bool {
+        place > 0 && matches!(self.text.at(place - 1), b"." | b">")
+    }
+}
+
+// Members of unions, and copies.
+impl Pass<'_> {
+    /// `.name` or `->name`, by its dot: a member of a union that shares its memory.
+    pub(super) fn member(&mut self, dot: usize, name: usize) {
+        let text = self.text;
+        if let Some(element) = self.unions.elements.get(&name) {
+            let call = format!("__lane_shared({element}, 16, ");
+            self.turn_index(name + 1, &call);
+            return;
+        }
+        let Some(shared) = self.members.of(text.at(name)).cloned() else {
+            return;
+        };
+        if self.united.contains(&name) {
+            return;
+        }
+        let Some(first) = operand::first(text, name) else {
+            let listed = dot > 0 && matches!(text.at(dot - 1), b"{" | b",");
+            let reason = "lists values of a member that shares memory with other elements";
+            let instead = "assign the member behind the declaration";
+            if listed && !shared.ambiguous {
+                self.refuse(name, reason, instead);
+            } else if !listed {
+                self.refuse_member(name, &shared);
+            }
+            return;
+        };
+        let sized = first > 0 && text.at(first - 1) == b"(" && first > 1;
+        let before = if sized {
+            first - 2
+        } else {
+            first.saturating_sub(1)
+        };
+        if matches!(
+            text.at(before),
+            b"sizeof" | b"typeof" | b"__typeof__" | b"__alignof__"
+        ) {
+            return;
+        }
+        let Some(width) = self.width_of(&shared, first, dot) else {
+            self.refuse_member(name, &shared);
+            return;
+        };
+        if is_addressed(text, first) && self.takes_address(name, &shared) {
+            self.refuse_member(name, &shared);
+            return;
+        }
+        match &shared.access {
+            Access::Elements(element) if text.at(name + 1) == b"[" => {
+                self.turn_index(name + 1, &format!("__lane_shared({element}, {width}, "));
+            }
+            Access::Elements(element) => {
+                if !self.halves(name, element, &width) {
+                    self.refuse_member(name, &shared);
+                }
+            }
+            Access::Vector(own) => self.shared_vector(first, name, *own, &width, &shared),
+            Access::Fields(all) => match all.get(text.at(name + 2)) {
+                Some(other) if text.at(name + 1) == b"." && !shared.ambiguous => {
+                    self.rename(name + 2, other);
+                }
+                _ => self.refuse_member(name, &shared),
+            },
+            Access::Field(other) if !shared.ambiguous => self.rename(name, other),
+            Access::Field(_) | Access::Refused => self.refuse_member(name, &shared),
+        }
+    }
+
+    /// The order of a member's union as C: 0 where the object is another type's.
+    fn width_of(&self, shared: &Shared, first: usize, dot: usize) -> Option<String> {
+        if !shared.ambiguous {
+            return Some(shared.width.clone());
+        }
+        let union = shared.union.as_ref()?;
+        let star = if self.text.at(dot) == b"." { "" } else { "*" };
+        let object = self.text.span(first, dot);
+        Some(format!(
+            "__lane_of({union}, {star}({object}), {})",
+            shared.width
+        ))
+    }
+
+    /// True where the address of a member is more than one of a field.
+    fn takes_address(&self, name: usize, shared: &Shared) -> bool {
+        let fields = matches!(shared.access, Access::Fields(_) | Access::Field(_));
+        !(fields && (self.text.at(name + 1) == b"." || matches!(shared.access, Access::Field(_))))
+    }
+
+    /// A vector of a union whose memory has another element's order.
+    fn shared_vector(
+        &mut self,
+        first: usize,
+        name: usize,
+        own: usize,
+        width: &str,
+        shared: &Shared,
+    ) {
+        let text = self.text;
+        let behind = name + 1;
+        match (text.at(behind), text.at(behind + 1)) {
+            (b"=", next) if next != b"=" => {
+                let end = value_end(text, behind + 1);
+                let (start, last) = (text.start(first), text.end(end - 1));
+                self.edits
+                    .replace(start, start, format!("__lane_put_as({width}, "));
+                self.edits
+                    .replace(text.start(behind), text.end(behind), ",");
+                self.edits.replace(last, last, ")");
+            }
+            (b"[", _) => {
+                let narrower = shared.width.parse::<usize>().is_ok_and(|whole| own < whole);
+                let number = match own {
+                    1 => "char",
+                    2 => "short",
+                    _ => "int",
+                };
+                if narrower {
+                    self.turn_index(behind, &format!("__lane_shared({number}, {width}, "));
+                } else {
+                    self.refuse_member(name, shared);
+                }
+            }
+            (b"." | b"-", b">" | b"-") | (b".", _) | (b"+", b"+") => {
+                self.refuse_member(name, shared);
+            }
+            (b"+" | b"-" | b"*" | b"/" | b"%" | b"&" | b"|" | b"^", b"=") => {
+                self.refuse_member(name, shared);
+            }
+            (b"<", b"<") | (b">", b">") if text.at(behind + 2) == b"=" => {
+                self.refuse_member(name, shared);
+            }
+            _ => {
+                let (start, end) = (text.start(first), text.end(name));
+                self.edits
+                    .replace(start, start, format!("__lane_held({width}, "));
+                self.edits.replace(end, end, ")");
+            }
+        }
+    }
+
+    fn refuse_member(&mut self, name: usize, shared: &Shared) {
+        let member = String::from_utf8_lossy(self.text.at(name)).into_owned();
+        let order = match shared.width.parse::<usize>() {
+            Ok(width) => format!("elements of size {width}"),
+            Err(_) => "a wider number".into(),
+        };
+        let more = match (&shared.access, shared.ambiguous) {
+            (_, true) => "give it a name that no other type's member has",
+            (Access::Elements(_), _) => "access its elements by an index",
+            (Access::Vector(_), _) => "read or assign it whole, by the union's member",
+            (Access::Fields(_) | Access::Field(_), _) => "access its fields by their names",
+            (Access::Refused, _) => "cast the vector to one with elements of the wanted size",
+        };
+        let reason =
+            format!("`{member}` shares memory with {order}, whose bytes have other places");
+        self.refuse(name, &reason, more);
+    }
+
+    fn rename(&mut self, piece: usize, other: &[u8]) {
+        let (start, end) = (self.text.start(piece), self.text.end(piece));
+        self.edits
+            .replace(start, end, String::from_utf8_lossy(other));
+    }
+
+    /// Puts a macro around the index in the brackets that open at `place`.
+    fn turn_index(&mut self, place: usize, call: &str) {
+        let text = self.text;
+        let Some(close) = text.partner(place) else {
+            return;
+        };
+        let (start, behind) = (text.end(place), text.start(close));
+        self.edits.replace(start, start, call);
+        self.edits.replace(behind, behind, ")");
+    }
+
+    /// A union's array that is written whole into a mailbox, whose words programs send in the order
+    /// of the halves of an address there; false, and nothing done, for other uses of the array.
+    fn halves(&mut self, name: usize, element: &str, width: &str) -> bool {
+        let text = self.text;
+        let mut start = name;
+        // Back to the start of the argument, `a[i].u.words` as a whole.
+        while start > 0 && !matches!(text.at(start - 1), b"," | b"(" | b";" | b"{" | b"}") {
+            start -= 1;
+            if matches!(text.at(start), b")" | b"]") {
+                start = text.partner(start).unwrap_or(start);
+            }
+        }
+        // Bounded, so that a source of one long initializer is not walked again for each of its
+        // members.
+        let is_second = (0..start)
+            .rev()
+            .take(CALL_PIECES_MAX)
+            .find(|at| text.at(*at) == b"(");
+        let call = is_second.filter(|open| {
+            *open > 0 && text.at(open - 1) == b"spe_in_mbox_write" && text.at(name + 1) == b","
+        });
+        if call.is_some() {
+            let begin = format!("__lane_words({element}, {width}, ");
+            self.edits
+                .replace(text.start(start), text.start(start), begin);
+            self.edits.replace(text.end(name), text.end(name), ")");
+        }
+        call.is_some()
+    }
+
+    /// A list of values for a union whose first member's elements have other places.
+    pub(super) fn listed(&mut self, name: usize) {
+        let text = self.text;
+        if !self.members.is_listed(text.at(name)) {
+            return;
+        }
+        let mut at = name + usize::from(!matches!(text.at(name + 1), b"=" | b"["));
+        while text.at(at + 1) == b"[" {
+            at = text.partner(at + 1).unwrap_or(at + 1);
+        }
+        if text.at(at + 1) == b"=" && text.at(at + 2) == b"{" {
+            self.refuse(
+                name,
+                "a list fills a member that shares memory with other elements",
+                "assign the member behind the declaration",
+            );
+        }
+    }
+
+    /// Vectors of unions that hold a register from its last byte to its first.
+    pub(super) fn united_vectors(&mut self) {
+        let text = self.text;
+        for (start, end) in &self.unions.reads {
+            self.united.insert(*end - 1);
+            let (start, end) = (text.start(*start), text.end(*end - 1));
+            self.edits.replace(start, start, "__lane_united(");
+            self.edits.replace(end, end, ")");
+        }
+        for (start, equals, end) in &self.unions.writes {
+            self.united.insert(*equals - 1);
+            let start = text.start(*start);
+            self.edits.replace(start, start, "__lane_put(");
+            self.edits
+                .replace(text.start(*equals), text.end(*equals), ",");
+            let end = text.end(*end - 1);
+            self.edits.replace(end, end, ")");
+        }
+    }
+
+    /// `memcpy` between vectors, or a vector and numbers, whose elements differ in size: byte by
+    /// byte, as the SPU has them.
+    pub(super) fn copied(&mut self, place: usize) {
+        let text = self.text;
+        let open = place + 1;
+        let Some(close) = text.partner(open).filter(|_| text.at(open) == b"(") else {
+            return;
+        };
+        let first = self.pointed(open + 1);
+        let comma = argument_end(text, open + 1, close);
+        let second = comma.and_then(|comma| self.pointed(comma + 1));
+        let (Some(to), Some(from)) = (first, second) else {
+            return;
+        };
+        // Characters without a vector's type are a buffer: they have no size of their own.
+        let buffer = |shape: Shape| !shape.vector && shape.width == 1;
+        if to.width == from.width || !(to.vector || from.vector) || buffer(to) || buffer(from) {
+            return;
+        }
+        let call = format!("__lane_copied({}, {}, ", to.width, from.width);
+        self.edits.replace(text.start(place), text.end(open), call);
+    }
+
+    /// What an argument points to: `&v`, `v` or `&v[i]` behind any casts of pointers.
+    fn pointed(&self, start: usize) -> Option<Shape> {
+        let text = self.text;
+        let mut at = start;
+        while text.at(at) == b"(" {
+            let close = text.partner(at)?;
+            let cast = text.at(close - 1) == b"*";
+            at = if cast { close + 1 } else { at + 1 };
+        }
+        at += usize::from(text.at(at) == b"&");
+        let behind = text.at(at + 1);
+        let whole = matches!(behind, b"," | b")" | b"[" | b"+");
+        self.types.variable(text.at(at)).filter(|_| whole)
+    }
+}
+
+/// The comma that ends the argument that begins at `start`.
+fn argument_end(text: &crate::text::Text<'_>, start: usize, close: usize) -> Option<usize> {
+    let mut at = start;
+    while at < close && text.at(at) != b"," {
+        at = text.partner(at).filter(|end| *end > at).unwrap_or(at) + 1;
+    }
+    (at < close).then_some(at)
+}
