@@ -4,10 +4,13 @@
 //! this machine's stack register. A vector, which holds the stack pointer and the bytes between
 //! stack and heap, becomes a call of the library that returns both.
 //!
+//! Assembly outside of functions that gives a function another's name is refused: what an SPU has in
+//! registers for both, this machine has in different places.
+//!
 //! Must stay true: declarations of other registers and all other source stay as they are, and
 //! lines keep their numbers.
 
-use crate::text::Edits;
+use crate::text::{Edits, Text};
 use crate::tokens::{Kind, Token, next_seen, previous_seen, tokens};
 use std::ops::Range;
 
@@ -48,6 +51,39 @@ pub(crate) fn registers(source: &[u8]) -> Option<Vec<u8>> {
         }
     }
     (!edits.is_empty()).then(|| edits.apply(source))
+}
+
+/// The error for assembly outside of functions by which one name becomes another's.
+pub(crate) fn renames(source: &[u8]) -> Option<String> {
+    if !source.windows(3).any(|part| part == b"asm") {
+        return None;
+    }
+    let text = Text::new(source);
+    let mut place = 0;
+    while place < text.len() {
+        let named = matches!(text.at(place), b"asm" | b"__asm__" | b"__asm");
+        // Behind a declarator it is that one's own name.
+        let stands = matches!(text.at(place.wrapping_sub(1)), b";" | b"}" | b"");
+        let close = text.partner(place + 1).filter(|_| named && stands);
+        let assigns = close.is_some_and(|close| {
+            let mut strings = (place + 2..close).map(|at| text.at(at));
+            strings.any(|part| {
+                let word = |name: &[u8]| part.windows(name.len()).any(|found| found == name);
+                part.contains(&b'=') || word(b".set") || word(b".equ")
+            })
+        });
+        if assigns && text.is_users(place) {
+            let (file, line) = text.position(place);
+            return Some(format!(
+                "{file}:{line}: error: assembly outside of functions renames one; write a \
+                 declaration with __attribute__((alias(\"...\")))"
+            ));
+        }
+        // Only the file's scope is looked at.
+        let skipped = text.partner(place).filter(|end| *end > place);
+        place = skipped.filter(|_| text.at(place) == b"{").unwrap_or(place) + 1;
+    }
+    None
 }
 
 /// A variable of register 1, by the places of its pieces.
@@ -102,6 +138,21 @@ const CALL_DECLARATION: &str = "extern __spe_vec_uint4 __sidecore_stack_register
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn assembly_that_renames_functions_is_refused() {
+        let said = |source: &str| super::renames(format!("# 4 \"a.c\"\n{source}").as_bytes());
+        let line = said("int a;\n__asm__ (\"f = g\");").expect("it is refused");
+        assert!(line.starts_with("a.c:5: error: assembly outside"), "{line}");
+        assert!(said("asm(\".set f, g\");").is_some());
+        for source in [
+            "int f(void) asm(\"x=y\"); asm(\"\");",
+            "void f(void) { asm(\"a = b\"); }",
+            "register int a asm(\"1\");",
+        ] {
+            assert_eq!(said(source), None, "{source}");
+        }
+    }
+
     use super::registers;
 
     fn rewritten(source: &str) -> Option<String> {

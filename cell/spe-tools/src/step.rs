@@ -281,6 +281,9 @@ impl Read {
                 assembly.then_some(found.source)
             });
         } else {
+            if let Some(line) = stack::renames(source) {
+                return Err(Error::Refused(line));
+            }
             passed.pass(rewrite::sections);
             passed.pass(rewrite::ends);
         }

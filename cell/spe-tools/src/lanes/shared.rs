@@ -285,7 +285,12 @@ impl Order {
     /// The order of the union's first vector, or of its widest number.
     fn of(text: &Text<'_>, place: usize, close: usize, parts: &[Part]) -> Option<Self> {
         let shaped = || parts.iter().filter_map(|part| Some((part, part.shape?)));
-        let vector = shaped().find(|(_, shape)| shape.vector);
+        // A quadword has no elements of its own: it takes others' order.
+        let quadword = |part: &Part| (part.start..part.end).any(|at| text.at(at) == b"qword");
+        let own = shaped().find(|(part, shape)| shape.vector && !quadword(part));
+        let other = || shaped().find(|(_, shape)| !shape.vector);
+        let any = shaped().find(|(_, shape)| shape.vector);
+        let vector = any.map(|any| own.or_else(other).unwrap_or(any));
         let (width, written, long) = if let Some((_, shape)) = vector {
             (shape.width, shape.width.to_string(), false)
         } else {
@@ -301,7 +306,9 @@ impl Order {
             (size(part, shape), written, part.long)
         };
         let tag = text.is_word(place + 1).then(|| text.at(place + 1));
-        let typedef = place > 0 && text.at(place - 1) == b"typedef" && text.is_word(close + 1);
+        let attribute = text.at(close + 1).starts_with(b"__attribute");
+        let typedef = place > 0 && text.at(place - 1) == b"typedef" && !attribute;
+        let typedef = typedef && text.is_word(close + 1);
         let name = match (typedef, tag) {
             (true, _) => Some(text.span(close + 1, close + 2)),
             (false, Some(tag)) => Some(format!("union {}", String::from_utf8_lossy(tag))),

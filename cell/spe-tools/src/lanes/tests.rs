@@ -224,6 +224,12 @@ fn members_of_other_elements_are_turned_at_each_access() {
         let found = exact(&format!("{declared}void h(void) {{ {source} }}"));
         assert_eq!(found, format!("{declared}void h(void) {{ {wanted} }}"));
     }
+    let quadword = "typedef __spe_vec_char16 qword; union { qword q; float f[4]; } *u; ";
+    let found = exact(&format!("{quadword}void f(void) {{ u->f[1] = g(u->q); }}"));
+    assert!(
+        found.ends_with("{ u->f[1] = g(__lane_held(4, u->q)); }"),
+        "{found}"
+    );
     let wide = "typedef int wide __attribute__((mode(TI))); typedef unsigned long long half; \
                 union { wide w; half h[2]; struct { half high, low; } s; } u; __spe_vec_uint4 v; ";
     let found = exact(&format!("{wide}void f(void) {{ u.h[1] = u.s.high; }}"));
@@ -284,6 +290,10 @@ fn vectors_in_memory_are_copied_and_looked_at_by_the_spus_numbers() {
         let found = exact(&format!("{declared}void h(void) {{ {source} }}"));
         assert_eq!(found, format!("{declared}void h(void) {{ {wanted} }}"));
     }
+    let looked = "unsigned f(const void *p) { return ((const unsigned short *)p)[1]; } \
+                  __spe_vec_uchar16 b; __spe_vec_uint4 v; int x = f(&v);";
+    let found = rewrite(looked.as_bytes(), Lanes::Exact, false).expect("it is asked for");
+    assert_eq!(found.inexact.len(), 1, "{:?}", found.inexact);
     for source in [
         "void *p = &v; b = *(__spe_vec_uchar16 *)p;",
         "unsigned char *p = (unsigned char *)&n; x = *p++;",

@@ -149,11 +149,14 @@ impl Types {
             if text.at(name - 1) != b"*" || text.at(name - 2) != b"void" || !text.is_word(name) {
                 continue;
             }
-            let values = self.voids.entry(text.at(name).to_vec()).or_default();
-            // A parameter's value comes from anywhere.
+            let mut values = Vec::new();
             if !matches!(text.at(name + 1), b";" | b"=") {
-                values.push(None);
+                values = self.arguments(text, name);
             }
+            self.voids
+                .entry(text.at(name).to_vec())
+                .or_default()
+                .extend(values);
         }
         for place in (0..text.len()).filter(|place| text.is_users(*place)) {
             let sets = text.at(place + 1) == b"=" && text.at(place + 2) != b"=";
@@ -165,6 +168,29 @@ impl Types {
                     .push(value);
             }
         }
+    }
+
+    /// What the calls of the source give the parameter at `name`; one that is not known where there
+    /// are none.
+    fn arguments(&self, text: &Text<'_>, name: usize) -> Vec<Option<Shape>> {
+        let around = |open: &usize| text.partner(*open).is_some_and(|close| close > name);
+        let mut before = (0..name).rev().take(DECLARATOR_PIECES_MAX);
+        let open = before.find(|at| text.at(*at) == b"(" && around(at));
+        let Some(open) = open.filter(|open| *open > 0 && text.is_word(open - 1)) else {
+            return vec![None];
+        };
+        let number = (open..name).filter(|at| text.at(*at) == b",").count();
+        let function = text.at(open - 1);
+        let mut all = Vec::new();
+        for call in (0..text.len()).filter(|at| text.at(*at) == function && text.is_users(*at)) {
+            let argument = argument(text, call + 1, number);
+            // A declaration has a type there.
+            let given = argument.filter(|at| {
+                !self.is_type(text, *at, at + 1) && !QUALIFIERS.contains(&text.at(*at))
+            });
+            all.extend(given.map(|at| self.given(text, at)));
+        }
+        if all.is_empty() { vec![None] } else { all }
     }
 
     /// What the address that begins at `place` points to: a variable's, behind any casts.
@@ -370,6 +396,18 @@ impl Types {
             end += 2;
         }
     }
+}
+
+/// The first piece of an argument, by its number, of the call whose parenthesis is at `open`.
+fn argument(text: &Text<'_>, open: usize, number: usize) -> Option<usize> {
+    let close = text.partner(open).filter(|_| text.at(open) == b"(")?;
+    let mut at = open + 1;
+    let mut left = number;
+    while left > 0 && at < close {
+        left -= usize::from(text.at(at) == b",");
+        at = text.partner(at).filter(|end| *end > at).unwrap_or(at) + 1;
+    }
+    (at < close && left == 0).then_some(at)
 }
 
 /// True for `__attribute__((vector_size(16)))` at `place`.
