@@ -88,6 +88,26 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Vectors of unions that hold a register from its last byte to its first.
+    fn united_vectors(&mut self) {
+        let text = self.text;
+        for (start, end) in &self.unions.reads {
+            self.united.insert(*end - 1);
+            let (start, end) = (text.start(*start), text.end(*end - 1));
+            self.edits.replace(start, start, "__lane_united(");
+            self.edits.replace(end, end, ")");
+        }
+        for (start, equals, end) in &self.unions.writes {
+            self.united.insert(*equals - 1);
+            let start = text.start(*start);
+            self.edits.replace(start, start, "__lane_put(");
+            self.edits
+                .replace(text.start(*equals), text.end(*equals), ",");
+            let end = text.end(*end - 1);
+            self.edits.replace(end, end, ")");
+        }
+    }
+
     /// Treats the construct at `place`; returns the next place where that is not the one behind it.
     fn visit(&mut self, place: usize) -> Option<usize> {
         match self.text.at(place) {

@@ -32,16 +32,25 @@ pub(super) struct Shared {
     pub(super) access: Access,
     /// Bytes of the vector's elements or of the wider number, as C.
     pub(super) width: String,
-    /// The union's type, where it has a name.
-    pub(super) union: Option<String>,
     /// True where another type has a member of the name.
     pub(super) ambiguous: bool,
+    /// For those: the unions with such a member by their types, and their widths. None where the
+    /// compiler cannot choose.
+    pub(super) unions: Vec<(String, String)>,
+}
+
+/// A member of one union.
+#[derive(Debug, PartialEq, Eq)]
+struct One {
+    access: Access,
+    width: String,
+    union: Option<String>,
 }
 
 /// All such members of a source, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    all: BTreeMap<Vec<u8>, Shared>,
+    all: BTreeMap<Vec<u8>, Vec<One>>,
     others: BTreeSet<Vec<u8>>,
     /// Structures without a name within unions, whose fields are the union's.
     inner: BTreeSet<usize>,
@@ -87,9 +96,6 @@ impl Members {
             }
         }
         members.find_lists(text);
-        for (name, shared) in &mut members.all {
-            shared.ambiguous |= members.others.contains(name);
-        }
         members
     }
 
@@ -97,8 +103,22 @@ impl Members {
         self.all.is_empty()
     }
 
-    pub(super) fn of(&self, name: &[u8]) -> Option<&Shared> {
-        self.all.get(name)
+    pub(super) fn of(&self, name: &[u8]) -> Option<Shared> {
+        let all = self.all.get(name)?;
+        let first = all.first()?;
+        let access = all.iter().all(|one| one.access == first.access);
+        let width = all.iter().all(|one| one.width == first.width);
+        let ambiguous = !(access && width) || self.others.contains(name);
+        let named = all
+            .iter()
+            .map(|one| Some((one.union.clone()?, one.width.clone())));
+        let unions = named.collect::<Option<Vec<_>>>().filter(|_| access);
+        Some(Shared {
+            access: first.access.clone(),
+            width: first.width.clone(),
+            ambiguous,
+            unions: unions.unwrap_or_default(),
+        })
     }
 
     /// True for a name at `place` that can only be a member without its object.
@@ -119,10 +139,12 @@ impl Members {
             }
             let open = (place + 1..place + 3).find(|at| text.at(*at) == b"{");
             let close = open.and_then(|open| text.partner(open));
-            if let (Some(open), Some(close)) = (open, close) {
-                if (open..close).any(|at| self.listed.contains(text.at(at))) {
-                    self.listed.extend(named(text, place, close));
-                }
+            let holds = |open: usize, close: usize| {
+                (open..close).any(|at| self.listed.contains(text.at(at)))
+            };
+            let body = open.and_then(|open| Some((open, close?)));
+            if let Some((_, close)) = body.filter(|(open, close)| holds(*open, *close)) {
+                self.listed.extend(named(text, place, close));
             }
         }
     }
@@ -259,19 +281,15 @@ impl Members {
             self.others.insert(name);
             return;
         };
-        let shared = Shared {
+        let one = One {
             access,
             width: order.text.clone(),
             union: order.union.clone(),
-            ambiguous: false,
         };
-        let known = self.all.entry(name).or_insert_with(|| shared.clone());
-        let same = known.access == shared.access && known.width == shared.width;
-        // Of two unions neither is known to be meant.
-        if !same || known.union != shared.union {
-            known.union = None;
+        let known = self.all.entry(name).or_default();
+        if !known.contains(&one) {
+            known.push(one);
         }
-        known.ambiguous |= !same;
     }
 
     fn add_others(&mut self, text: &Text<'_>, parts: &[Part]) {

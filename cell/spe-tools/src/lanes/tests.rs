@@ -264,16 +264,13 @@ fn casts_to_types_that_only_the_compiler_knows_are_its_choice() {
 fn vectors_in_memory_are_copied_and_looked_at_by_the_spus_numbers() {
     let declared = "__spe_vec_uint4 v, w[4]; __spe_vec_uchar16 b; unsigned int n; char text[16]; ";
     for (source, wanted) in [
-        ("memcpy(&v, &b, 16);", "__lane_copied(4, 1, &v, &b, 16);"),
+        ("memcpy(&v, &b, 16);", "__lane_copied(&v, &b, &v, &b, 16);"),
         (
             "memcpy(w, (char *)&b, k);",
-            "__lane_copied(4, 1, w, (char *)&b, k);",
+            "__lane_copied(w, &b, w, (char *)&b, k);",
         ),
-        ("memcpy(&n, &b, 4);", "__lane_copied(4, 1, &n, &b, 4);"),
-        (
-            "memcpy(&v, text, 16); memcpy(w, &v, 16);",
-            "memcpy(&v, text, 16); memcpy(w, &v, 16);",
-        ),
+        ("memcpy(&n, &b, 4);", "__lane_copied(&n, &b, &n, &b, 4);"),
+        ("memcpy(&n, text, 4);", "memcpy(&n, text, 4);"),
         (
             "b = *(__spe_vec_uchar16 *)(void *)&v;",
             "b = *&__lane_view(__spe_vec_uchar16, &v);",

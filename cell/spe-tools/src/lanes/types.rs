@@ -207,6 +207,11 @@ impl Types {
         self.variable(text.at(at)).filter(|_| whole)
     }
 
+    /// True for a name that variables of several types have.
+    pub(super) fn is_ambiguous(&self, name: &[u8]) -> bool {
+        self.variables.get(name) == Some(&None)
+    }
+
     /// True for a variable of a vector's type.
     pub(crate) fn is_vector(&self, name: &[u8]) -> bool {
         self.variable(name).is_some_and(|shape| shape.vector)

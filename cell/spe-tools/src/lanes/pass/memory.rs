@@ -6,6 +6,12 @@ use crate::lanes::shared::{Access, Shared};
 use crate::lanes::unions::{is_addressed, value_end};
 use crate::lanes::{Lanes, operand, types::Shape};
 
+/// In the place of what an address points to that only the compiler knows.
+const UNKNOWN: Shape = Shape {
+    width: 16,
+    vector: true,
+};
+
 /// A pointer's cast: places of its parentheses, of the operand behind all casts, and of the piece
 /// behind it; what the operand points to, and what the pointer does.
 #[derive(Debug, Clone, Copy)]
@@ -55,9 +61,12 @@ impl Pass<'_> {
         while matches!(text.at(name), b"&" | b"(") {
             name += 1;
         }
+        let unknown = types.is_ambiguous(text.at(name)) && text.at(start) == b"&";
         let from = types
             .variable(text.at(name))
-            .or_else(|| types.behind_void(text.at(name)));
+            .or_else(|| types.behind_void(text.at(name)))
+            // Of several variables of the name the compiler knows the right one.
+            .or_else(|| unknown.then_some(UNKNOWN));
         let Some(from) = from.filter(|from| from.width != to.width) else {
             return;
         };
@@ -105,6 +114,10 @@ impl Pass<'_> {
             if declared.is_some_and(|pointer| self.indices(pointer, end, &scalar, &object)) {
                 return;
             }
+        }
+        // Nothing is known of it.
+        if from == UNKNOWN {
+            return;
         }
         // Numbers looked at through numbers: this machine's order shows where a part is read.
         if !several {
@@ -213,10 +226,15 @@ impl Pass<'_> {
         }
         let name = text.span(cast.open + 1, cast.close - 1);
         let start = text.start(cast.open);
+        let view = if cast.from == UNKNOWN {
+            "__lane_look"
+        } else {
+            "__lane_view"
+        };
         // Casts before it would hide the vector's type.
         let behind = text.end(cast.start - 1);
         self.edits
-            .replace(start, behind, format!("&__lane_view({name}, "));
+            .replace(start, behind, format!("&{view}({name}, "));
         let behind = text.end(cast.end - 1);
         self.edits.replace(behind, behind, ")");
         true
@@ -307,7 +325,7 @@ impl Pass<'_> {
             self.turn_index(name + 1, &call);
             return;
         }
-        let Some(shared) = self.members.of(text.at(name)).cloned() else {
+        let Some(shared) = self.members.of(text.at(name)) else {
             return;
         };
         if self.united.contains(&name) {
@@ -370,13 +388,13 @@ impl Pass<'_> {
         if !shared.ambiguous {
             return Some(shared.width.clone());
         }
-        let union = shared.union.as_ref()?;
         let star = if self.text.at(dot) == b"." { "" } else { "*" };
         let object = self.text.span(first, dot);
-        Some(format!(
-            "__lane_of({union}, {star}({object}), {})",
-            shared.width
-        ))
+        let of = |(union, width): &(String, String)| {
+            format!("__lane_of({union}, {star}({object}), {width})")
+        };
+        let all = shared.unions.iter().map(of).collect::<Vec<_>>();
+        (!all.is_empty()).then(|| all.join(" + "))
     }
 
     /// True where the address of a member is more than one of a field.
@@ -521,62 +539,47 @@ impl Pass<'_> {
         }
     }
 
-    /// Vectors of unions that hold a register from its last byte to its first.
-    pub(super) fn united_vectors(&mut self) {
-        let text = self.text;
-        for (start, end) in &self.unions.reads {
-            self.united.insert(*end - 1);
-            let (start, end) = (text.start(*start), text.end(*end - 1));
-            self.edits.replace(start, start, "__lane_united(");
-            self.edits.replace(end, end, ")");
-        }
-        for (start, equals, end) in &self.unions.writes {
-            self.united.insert(*equals - 1);
-            let start = text.start(*start);
-            self.edits.replace(start, start, "__lane_put(");
-            self.edits
-                .replace(text.start(*equals), text.end(*equals), ",");
-            let end = text.end(*end - 1);
-            self.edits.replace(end, end, ")");
-        }
-    }
-
-    /// `memcpy` between vectors, or a vector and numbers, whose elements differ in size: byte by
-    /// byte, as the SPU has them.
+    /// `memcpy` of vectors: where the compiler finds elements of another size on the other side, it
+    /// is done byte by byte, as the SPU has them.
     pub(super) fn copied(&mut self, place: usize) {
-        let text = self.text;
+        let (text, types) = (self.text, self.types);
         let open = place + 1;
-        let Some(close) = text.partner(open).filter(|_| text.at(open) == b"(") else {
+        let close = text.partner(open).filter(|_| text.at(open) == b"(");
+        let comma = close.and_then(|close| argument_end(text, open + 1, close));
+        let second = comma.and_then(|comma| argument_end(text, comma + 1, close?));
+        let (Some(comma), Some(second)) = (comma, second) else {
             return;
         };
-        let first = self.pointed(open + 1);
-        let comma = argument_end(text, open + 1, close);
-        let second = comma.and_then(|comma| self.pointed(comma + 1));
-        let (Some(to), Some(from)) = (first, second) else {
-            return;
-        };
-        // Characters without a vector's type are a buffer: they have no size of their own.
-        let buffer = |shape: Shape| !shape.vector && shape.width == 1;
-        if to.width == from.width || !(to.vector || from.vector) || buffer(to) || buffer(from) {
+        let scoped = place > 2 && text.at(place - 1) == b":" && text.at(place - 3) == b"std";
+        let member = place > 0 && matches!(text.at(place - 1), b"." | b">" | b":");
+        let (to, from) = (self.bare(open + 1), self.bare(comma + 1));
+        let vector = [to, from].iter().any(|at| {
+            let name = text.at(at + usize::from(text.at(*at) == b"&"));
+            types.is_vector(name) || types.is_ambiguous(name)
+        });
+        if !vector || (member && !scoped) || types.is_type(text, open + 1, open + 2) {
             return;
         }
-        let call = format!("__lane_copied({}, {}, ", to.width, from.width);
-        self.edits.replace(text.start(place), text.end(open), call);
+        let begin = text.start(if scoped { place - 3 } else { place });
+        let (to, from) = (text.span(to, comma), text.span(from, second));
+        self.edits.replace(
+            begin,
+            text.end(open),
+            format!("__lane_copied({to}, {from}, "),
+        );
     }
 
-    /// What an argument points to: `&v`, `v` or `&v[i]` behind any casts of pointers.
-    fn pointed(&self, start: usize) -> Option<Shape> {
+    /// The first piece of an argument behind its casts to pointers.
+    fn bare(&self, start: usize) -> usize {
         let text = self.text;
         let mut at = start;
-        while text.at(at) == b"(" {
-            let close = text.partner(at)?;
-            let cast = text.at(close - 1) == b"*";
-            at = if cast { close + 1 } else { at + 1 };
+        while let Some(close) = text.partner(at).filter(|_| text.at(at) == b"(") {
+            if text.at(close - 1) != b"*" {
+                break;
+            }
+            at = close + 1;
         }
-        at += usize::from(text.at(at) == b"&");
-        let behind = text.at(at + 1);
-        let whole = matches!(behind, b"," | b")" | b"[" | b"+");
-        self.types.variable(text.at(at)).filter(|_| whole)
+        at
     }
 }
 
