@@ -139,8 +139,12 @@ impl Members {
             }
             let open = (place + 1..place + 3).find(|at| text.at(*at) == b"{");
             let close = open.and_then(|open| text.partner(open));
+            // A member of the type, or a union of its own; other members may have such names.
             let holds = |open: usize, close: usize| {
-                (open..close).any(|at| self.listed.contains(text.at(at)))
+                (open..close).any(|at| {
+                    let typed = text.is_word(at + 1) || text.at(at - 1) == b"}";
+                    typed && self.listed.contains(text.at(at))
+                })
             };
             let body = open.and_then(|open| Some((open, close?)));
             if let Some((_, close)) = body.filter(|(open, close)| holds(*open, *close)) {
