@@ -15,7 +15,7 @@ macro_rules! numbers {
 }
 
 numbers! { c_int:
-    IBV_NODE_RNIC = 4, IBV_TRANSPORT_IWARP = 1, IBV_ATOMIC_HCA = 1,
+    IBV_NODE_CA = 1, IBV_TRANSPORT_IB = 0, IBV_ATOMIC_HCA = 1,
     IBV_MTU_4096 = 5, IBV_PORT_ACTIVE = 4,
     IBV_QPT_RC = 2,
     IBV_QPS_RESET = 0, IBV_QPS_INIT = 1, IBV_QPS_RTR = 2, IBV_QPS_RTS = 3, IBV_QPS_SQD = 4,
@@ -27,11 +27,19 @@ numbers! { c_int:
     IBV_WR_ATOMIC_FETCH_AND_ADD = 6, IBV_WR_LOCAL_INV = 7, IBV_WR_SEND_WITH_INV = 9,
     IBV_WC_SUCCESS = 0, IBV_WC_LOC_PROT_ERR = 4,
     IBV_WC_WR_FLUSH_ERR = 5, IBV_WC_REM_INV_REQ_ERR = 9, IBV_WC_REM_ACCESS_ERR = 10,
-    IBV_WC_REM_OP_ERR = 11,
+    IBV_WC_REM_OP_ERR = 11, IBV_WC_RETRY_EXC_ERR = 12,
     IBV_WC_SEND = 0, IBV_WC_RDMA_WRITE = 1, IBV_WC_RDMA_READ = 2, IBV_WC_COMP_SWAP = 3,
     IBV_WC_FETCH_ADD = 4, IBV_WC_RECV = 128,
     IBV_WC_RECV_RDMA_WITH_IMM = 129,
-    IBV_QP_STATE = 1, IBV_QP_ACCESS_FLAGS = 8, IBV_SRQ_MAX_WR = 1, IBV_SRQ_LIMIT = 2,
+    IBV_QP_STATE = 1, IBV_QP_CUR_STATE = 1 << 1, IBV_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
+    IBV_QP_ACCESS_FLAGS = 1 << 3, IBV_QP_PKEY_INDEX = 1 << 4, IBV_QP_PORT = 1 << 5,
+    IBV_QP_AV = 1 << 7, IBV_QP_PATH_MTU = 1 << 8, IBV_QP_TIMEOUT = 1 << 9,
+    IBV_QP_RETRY_CNT = 1 << 10, IBV_QP_RNR_RETRY = 1 << 11, IBV_QP_RQ_PSN = 1 << 12,
+    IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13, IBV_QP_ALT_PATH = 1 << 14,
+    IBV_QP_MIN_RNR_TIMER = 1 << 15, IBV_QP_SQ_PSN = 1 << 16,
+    IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17, IBV_QP_PATH_MIG_STATE = 1 << 18,
+    IBV_QP_DEST_QPN = 1 << 20,
+    IBV_SRQ_MAX_WR = 1, IBV_SRQ_LIMIT = 2,
     IBV_REREG_MR_CHANGE_TRANSLATION = 1, IBV_REREG_MR_CHANGE_PD = 2,
     IBV_REREG_MR_CHANGE_ACCESS = 4,
 }
@@ -43,7 +51,7 @@ numbers! { c_uint:
     IBV_ACCESS_REMOTE_ATOMIC = 8, IBV_ACCESS_ZERO_BASED = 32,
     IBV_QP_INIT_ATTR_PD = 1, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS = 64,
     IBV_DEVICE_RC_RNR_NAK_GEN = 1 << 12, IBV_DEVICE_SYS_IMAGE_GUID = 1 << 11,
-    IBV_DEVICE_CURR_QP_STATE_MOD = 1 << 7,
+    IBV_DEVICE_CURR_QP_STATE_MOD = 1 << 7, IBV_PORT_IP_BASED_GIDS = 1 << 26,
 }
 
 /// Operations of work of [`ibv_qp_ex`] that this library has, of
@@ -179,6 +187,7 @@ layouts! {
         grh: ibv_global_route, dlid: u16, sl: u8, src_path_bits: u8, static_rate: u8,
         is_global: u8, port_num: u8,
     }
+    ibv_ah { context: *mut ibv_context, pd: *mut ibv_pd, handle: u32, }
     ibv_srq_attr { max_wr: u32, max_sge: u32, srq_limit: u32, }
     ibv_srq_init_attr { srq_context: *mut c_void, attr: ibv_srq_attr, }
     ibv_srq_init_attr_ex {

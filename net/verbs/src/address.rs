@@ -1,4 +1,4 @@
-//! Addresses of programs' structures, of routes, and by names; and `rsocket`.
+//! Addresses of programs' structures, of the port, of routes, and by names.
 
 use crate::abi::*;
 use crate::{abi::zeroed, errno};
@@ -6,8 +6,9 @@ use rustix::net::addr::SocketAddrArg;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sidecore_rdma::Transport;
 use std::ffi::{c_char, c_int};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::sync::LazyLock;
 
 /// Reads an address of IPv4 or IPv6.
 pub(crate) fn read(address: *const Address) -> Option<SocketAddr> {
@@ -66,19 +67,110 @@ pub(crate) fn write_route(
 }
 
 /// The identifier of an address, in network byte order.
-fn gid(ip: IpAddr) -> [u64; 2] {
-    let six = match ip {
+pub(crate) fn gid(ip: IpAddr) -> [u64; 2] {
+    halves(identifier(ip))
+}
+
+/// An address as an identifier of a port: one of IPv4 is mapped into IPv6.
+pub(crate) fn identifier(ip: IpAddr) -> Ipv6Addr {
+    match ip {
         IpAddr::V4(four) => four.to_ipv6_mapped(),
         IpAddr::V6(six) => six,
-    };
-    let octets = six.octets();
+    }
+}
+
+fn halves(identifier: Ipv6Addr) -> [u64; 2] {
+    let octets = identifier.octets();
     // Native halves of network bytes: in memory they are the sixteen bytes as they came.
     let half = |begin: usize| u64::from_ne_bytes(std::array::from_fn(|at| octets[begin + at]));
     [half(0), half(8)]
 }
 
+/// The identifier in a program's structure.
+pub(crate) fn from_halves(halves: [u64; 2]) -> Ipv6Addr {
+    let [high, low] = halves.map(u64::from_be);
+    Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low))
+}
+
+/// A place of the port's table of identifiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) ip: IpAddr,
+    /// Number of its interface; 0 on a stack.
+    pub(crate) interface: u32,
+}
+
+/// Most places of the table: programs name one by eight bits.
+const PLACES_MAX: usize = 255;
+
+/// The port's addresses. They are found once, as their order must stay.
+pub(crate) fn places() -> &'static [Place] {
+    static PLACES: LazyLock<Vec<Place>> = LazyLock::new(|| {
+        let alone = |ip| Place { ip, interface: 0 };
+        if let Some(chosen) = std::env::var_os("SIDECORE_VERBS_ADDRESS") {
+            let ip = chosen.to_str().and_then(|text| text.parse().ok());
+            if ip.is_none() {
+                let chosen = chosen.display();
+                eprintln!("sidecore-verbs: SIDECORE_VERBS_ADDRESS={chosen}: give one IP address");
+            }
+            return ip.map(alone).into_iter().collect();
+        }
+        let transport = Transport::from_environment();
+        if is_on_stack() {
+            let found = transport.addresses().unwrap_or_default();
+            return sorted(found.into_iter().map(alone).collect(), None);
+        }
+        // An address of documentation: it is nobody's, and its route is the default one.
+        let far = SocketAddr::from(([192, 0, 2, 1], 9));
+        let main = route(None, far).ok().map(|local| local.ip());
+        sorted(interfaces(), main)
+    });
+    &PLACES
+}
+
+/// Places in the order of their use: the host's main address, others of IPv4, those of IPv6. Those
+/// of the loopback are left out, except where there is no other.
+fn sorted(mut places: Vec<Place>, main: Option<IpAddr>) -> Vec<Place> {
+    places.retain(|place| match place.ip {
+        IpAddr::V4(four) => !four.is_unspecified(),
+        // A peer would need the number of the link, for which an identifier has no room.
+        IpAddr::V6(six) => !six.is_unspecified() && !six.is_unicast_link_local(),
+    });
+    if places.iter().any(|place| !place.ip.is_loopback()) {
+        places.retain(|place| !place.ip.is_loopback());
+    }
+    places.sort_by_key(|place| (Some(place.ip) != main, place.ip.is_ipv6()));
+    places.truncate(PLACES_MAX);
+    places
+}
+
+/// Addresses of the host's interfaces that are up.
+fn interfaces() -> Vec<Place> {
+    let mut list = std::ptr::null_mut();
+    let mut places = Vec::new();
+    // SAFETY: a place for the list, which is the system's until it is freed below, once.
+    unsafe {
+        if libc::getifaddrs(&raw mut list) != 0 {
+            return places;
+        }
+        let mut at: *const libc::ifaddrs = list;
+        while let Some(one) = at.as_ref() {
+            at = one.ifa_next;
+            let is_up = one.ifa_flags & libc::IFF_UP.cast_unsigned() != 0;
+            if let Some(address) = read(one.ifa_addr.cast()).filter(|_| is_up) {
+                places.push(Place {
+                    ip: address.ip(),
+                    interface: libc::if_nametoindex(one.ifa_name),
+                });
+            }
+        }
+        libc::freeifaddrs(list);
+    }
+    places
+}
+
 /// True if connections go over a stack, whose addresses and routes are not the kernel's.
-fn is_on_stack() -> bool {
+pub(crate) fn is_on_stack() -> bool {
     matches!(Transport::from_environment(), Transport::Stack(_))
 }
 
@@ -299,137 +391,6 @@ pub(crate) unsafe extern "C" fn free_info(info: *mut rdma_addrinfo) {
     }
 }
 
-/// `rsocket`: the interface's stream sockets, which are the kernel's here.
-///
-/// A stream over TCP needs no RDMA below it: each call is the one of the system without its "r".
-/// Both sides must be of this library: the bytes are not those of librdmacm's own protocol. Mapped
-/// writes (`riowrite`) have no counterpart and are refused.
-pub(crate) mod rsocket {
-    use std::ffi::{c_int, c_void};
-
-    /// The level of the interface's own options.
-    const SOL_RDMA: c_int = 0x10000;
-    /// Length of an option that is on or off.
-    const OPTION_BYTES: libc::socklen_t = size_of::<c_int>() as libc::socklen_t;
-
-    /// Calls of the system under the interface's names.
-    macro_rules! calls {
-        ($($name:ident = $call:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
-            pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-                // SAFETY: the arguments of the call of the system, as rsocket(7) demands.
-                unsafe { libc::$call($($argument),*) }
-            }
-        )*};
-    }
-
-    calls! {
-        bind = bind(fd: c_int, address: *const libc::sockaddr, count: libc::socklen_t) -> c_int;
-        listen = listen(fd: c_int, backlog: c_int) -> c_int;
-        accept = accept(
-            fd: c_int, address: *mut libc::sockaddr, count: *mut libc::socklen_t
-        ) -> c_int;
-        connect = connect(
-            fd: c_int, address: *const libc::sockaddr, count: libc::socklen_t
-        ) -> c_int;
-        shutdown = shutdown(fd: c_int, how: c_int) -> c_int;
-        close = close(fd: c_int) -> c_int;
-        recv = recv(fd: c_int, into: *mut c_void, count: usize, flags: c_int) -> isize;
-        recvfrom = recvfrom(
-            fd: c_int, into: *mut c_void, count: usize, flags: c_int, address: *mut libc::sockaddr,
-            room: *mut libc::socklen_t
-        ) -> isize;
-        recvmsg = recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize;
-        sendto = sendto(
-            fd: c_int, from: *const c_void, count: usize, flags: c_int,
-            address: *const libc::sockaddr, bytes: libc::socklen_t
-        ) -> isize;
-        sendmsg = sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize;
-        read = read(fd: c_int, into: *mut c_void, count: usize) -> isize;
-        readv = readv(fd: c_int, pieces: *const libc::iovec, count: c_int) -> isize;
-        writev = writev(fd: c_int, pieces: *const libc::iovec, count: c_int) -> isize;
-        poll = poll(places: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int;
-        select = select(
-            count: c_int, readable: *mut libc::fd_set, writable: *mut libc::fd_set,
-            exceptional: *mut libc::fd_set, timeout: *mut libc::timeval
-        ) -> c_int;
-        getpeername = getpeername(
-            fd: c_int, address: *mut libc::sockaddr, count: *mut libc::socklen_t
-        ) -> c_int;
-        getsockname = getsockname(
-            fd: c_int, address: *mut libc::sockaddr, count: *mut libc::socklen_t
-        ) -> c_int;
-    }
-
-    pub(crate) unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
-        // SAFETY: numbers only; an option of this stack.
-        unsafe {
-            let fd = libc::socket(family, kind, protocol);
-            if fd >= 0 && kind & 0xf == libc::SOCK_STREAM {
-                // The interface's messages go out at once; and a server that starts again finds its
-                // port free, as with RDMA.
-                let yes: c_int = 1;
-                let (value, bytes) = ((&raw const yes).cast(), OPTION_BYTES);
-                libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, value, bytes);
-                libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, value, bytes);
-            }
-            fd
-        }
-    }
-
-    pub(crate) unsafe extern "C" fn send(
-        fd: c_int,
-        from: *const c_void,
-        count: usize,
-        flags: c_int,
-    ) -> isize {
-        // A peer that is gone is an error of the call here: the interface has no signal for it.
-        // SAFETY: the arguments of send(2), as rsocket(7) demands.
-        unsafe { libc::send(fd, from, count, flags | libc::MSG_NOSIGNAL) }
-    }
-
-    pub(crate) unsafe extern "C" fn write(fd: c_int, from: *const c_void, count: usize) -> isize {
-        // SAFETY: the arguments of write(2), as rsocket(7) demands.
-        unsafe { send(fd, from, count, 0) }
-    }
-
-    pub(crate) unsafe extern "C" fn setsockopt(
-        fd: c_int,
-        level: c_int,
-        option: c_int,
-        value: *const c_void,
-        count: libc::socklen_t,
-    ) -> c_int {
-        // Sizes of RDMA's queues: there are none.
-        if level == SOL_RDMA {
-            return 0;
-        }
-        // SAFETY: the arguments of setsockopt(2), as rsocket(7) demands.
-        unsafe { libc::setsockopt(fd, level, option, value, count) }
-    }
-
-    pub(crate) unsafe extern "C" fn getsockopt(
-        fd: c_int,
-        level: c_int,
-        option: c_int,
-        value: *mut c_void,
-        count: *mut libc::socklen_t,
-    ) -> c_int {
-        if level == SOL_RDMA {
-            return crate::fail(libc::ENOPROTOOPT);
-        }
-        // SAFETY: the arguments of getsockopt(2), as rsocket(7) demands.
-        unsafe { libc::getsockopt(fd, level, option, value, count) }
-    }
-
-    pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-        match command {
-            // SAFETY: rsocket(7) has these two alone, whose argument is a number.
-            libc::F_GETFL | libc::F_SETFL => unsafe { libc::fcntl(fd, command, argument) },
-            _ => crate::fail(libc::ENOTSUP),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -519,5 +480,37 @@ mod tests {
         let [high, low, peer_high, peer_low, _] = route.addr.addr.map(u64::from_be);
         assert_eq!((high, low), (0, 0xffff_c000_0207));
         assert_eq!((peer_high, peer_low), (0, 0xffff_c000_0208));
+    }
+
+    #[test]
+    fn the_main_address_comes_first_and_loopback_only_where_it_is_alone() {
+        let all = |texts: &[&str]| -> Vec<Place> {
+            let parsed = texts.iter().map(|text| text.parse().unwrap());
+            parsed.map(|ip| Place { ip, interface: 1 }).collect()
+        };
+        let given = all(&[
+            "127.0.0.1",
+            "::1",
+            "fe80::1",
+            "2001:db8::7",
+            "172.17.0.1",
+            "192.0.2.7",
+            "0.0.0.0",
+        ]);
+        let main = "192.0.2.7".parse().ok();
+        let expected = all(&["192.0.2.7", "172.17.0.1", "2001:db8::7"]);
+        assert_eq!(sorted(given, main), expected);
+        let alone = all(&["::1", "127.0.0.1"]);
+        assert_eq!(sorted(alone, None), all(&["127.0.0.1", "::1"]));
+        let many = vec![all(&["192.0.2.7"])[0]; 300];
+        assert_eq!(sorted(many, main).len(), PLACES_MAX);
+    }
+
+    #[test]
+    fn an_identifier_is_its_bytes() {
+        for text in ["::ffff:192.0.2.7", "2001:db8::7", "::"] {
+            let six: Ipv6Addr = text.parse().unwrap();
+            assert_eq!(from_halves(halves(six)), six);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::device;
+use crate::direct::change;
 use crate::engine::Engine;
 use crate::event::{self, channel_or_own};
 use crate::state::Core;
@@ -323,9 +324,26 @@ pub(crate) unsafe extern "C" fn init_qp_attr(
         if id_of(id).is_none() || attr.is_null() || mask.is_null() {
             return fail(libc::EINVAL);
         }
-        (*attr).qp_access_flags = RIGHTS;
-        (*attr).port_num = 1;
-        mask.write(IBV_QP_STATE | IBV_QP_ACCESS_FLAGS);
+        let to = (*attr).qp_state;
+        let from = match to {
+            IBV_QPS_RTR => IBV_QPS_INIT,
+            IBV_QPS_RTS => IBV_QPS_RTR,
+            _ => IBV_QPS_RESET,
+        };
+        let Some((required, _)) = change(from, to) else {
+            return fail(libc::EINVAL);
+        };
+        // The peer has no number: the identifier makes the connection.
+        attr.write(ibv_qp_attr {
+            qp_state: to,
+            qp_access_flags: RIGHTS,
+            path_mtu: IBV_MTU_4096,
+            port_num: 1,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            ..zeroed()
+        });
+        mask.write(IBV_QP_STATE | required);
     }
     0
 }

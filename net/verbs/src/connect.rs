@@ -72,9 +72,9 @@ impl Core {
                 return Some(handle);
             }
         }
-        let mut all = self.qps.each();
-        all.find(|(_, qp)| qp.number == number)
-            .map(|(handle, _)| handle)
+        // A pair whose peer the program has named has its connection by that.
+        let handle = self.pair_with(number)?;
+        (!self.is_direct(handle)).then_some(handle)
     }
 
     /// Reads that this side may serve, and have outstanding, as the peer's start frame says.
@@ -93,6 +93,9 @@ impl Core {
         connection: ConnectionId,
         data: Vec<u8>,
     ) {
+        if self.exchange.listener == Some(listener) {
+            return self.asked_by_pair(connection, &data);
+        }
         let Some(&parent) = self.listeners.get(&listener) else {
             // The listener may have gone while its request waited in the device.
             self.device.reject(connection, &[]).ok();
@@ -150,6 +153,9 @@ impl Core {
             .get(&connection)
             .copied()
             .unwrap_or_default();
+        if let Some(qp) = users.qp.filter(|&qp| self.is_direct(qp)) {
+            return self.joined(qp, connection, &data);
+        }
         if let Some(qp) = users.qp {
             // Before the event: the program may post as soon as it reads that.
             self.set_state(qp, IBV_QPS_RTS);
@@ -179,10 +185,14 @@ impl Core {
 
     /// A connection has ended, or was never made.
     pub(crate) fn ended(&mut self, connection: ConnectionId, end: &End, data: Vec<u8>) {
+        // Those that were flushed by an event of this round.
+        self.book_completions();
         // Out of the table first: what is raised below must not look for it again.
         let users = self.connections.remove(&connection).unwrap_or_default();
         self.device.close(connection).ok();
-        if let Some(handle) = users.qp {
+        self.unpark(connection);
+        let goes_on = users.qp.is_some_and(|qp| self.parted(qp, connection, end));
+        if let Some(handle) = users.qp.filter(|_| !goes_on) {
             let context = self.qps.get(handle).map(|qp| {
                 qp.connection = None;
                 qp.context
@@ -417,7 +427,7 @@ unsafe fn begin(
         ..Users::default()
     };
     core.connections.insert(connection, users);
-    core.attach(qp, connection);
+    core.attach(qp, connection, false);
     core.progress();
     engine.watch(&mut core);
     Ok(())
@@ -500,7 +510,7 @@ unsafe fn answer_request(
     let adapted = core.device.adapt(connection, options);
     adapted.map_err(|error| number_of(&error))?;
     // Receives first: the peer's first message may be there by the end of the call.
-    core.attach(qp, connection);
+    core.attach(qp, connection, false);
     core.set_state(qp, IBV_QPS_RTS);
     let accepted = core.device.accept(connection, queues, &asked.data);
     accepted.map_err(|error| number_of(&error))?;

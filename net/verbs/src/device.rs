@@ -1,13 +1,15 @@
 //! The one device, contexts, and the properties of both.
 //!
-//! The device is an RNIC (iWARP) with one port: connections are made by addresses, with librdmacm.
+//! The device looks like a RoCE adapter with one port: identifiers of the port are addresses of the
+//! host, and pairs are connected by librdmacm or by programs themselves. On the wire it is iWARP.
 
 use crate::abi::*;
 use crate::engine::Engine;
 use crate::event::Events;
 use crate::queue::Context;
 use crate::state::Core;
-use crate::{fail, fast, memory, pair, pointer_failed, queue};
+use crate::{address, fail, fast, memory, pair, pointer_failed, queue};
+use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{MESSAGE_BYTES_MAX, PIECES_MAX, QUEUES_MAX, RECEIVES_MAX, SHARED_QUEUES_MAX};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::AtomicPtr;
@@ -17,8 +19,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 const NAME: &CStr = c"sidecore0";
 /// Most regions, as the interface's number.
 const MR_MAX: c_int = 1 << 20;
-/// Most connections.
-const QP_MAX: c_int = 1 << 14;
+/// Most pairs: numbers have fourteen bits for them, and InfiniBand's first two are reserved.
+pub(crate) const QP_MAX: u16 = (1 << 14) - 2;
 /// Most scattered pieces of a message.
 pub(crate) const SGE_MAX: u32 = PIECES_MAX as u32;
 /// Most reads and atomics that a pair serves, or has outstanding.
@@ -39,8 +41,9 @@ unsafe impl Send for DeviceObject {}
 
 static DEVICE: LazyLock<DeviceObject> = LazyLock::new(|| {
     let mut device = ibv_device {
-        node_type: IBV_NODE_RNIC,
-        transport_type: IBV_TRANSPORT_IWARP,
+        // As RoCE adapters say: programs take iWARP for a device that librdmacm alone connects.
+        node_type: IBV_NODE_CA,
+        transport_type: IBV_TRANSPORT_IB,
         ..zeroed()
     };
     put(&mut device.name, NAME);
@@ -250,7 +253,7 @@ fn attributes() -> ibv_device_attr {
         sys_image_guid: node_guid(),
         max_mr_size: u64::MAX,
         page_size_cap: 0xffff_f000,
-        max_qp: QP_MAX,
+        max_qp: QP_MAX.into(),
         max_qp_wr: limit(pair::WORK_MAX),
         device_cap_flags: IBV_DEVICE_RC_RNR_NAK_GEN
             | IBV_DEVICE_SYS_IMAGE_GUID
@@ -263,9 +266,10 @@ fn attributes() -> ibv_device_attr {
         max_mr: MR_MAX,
         max_pd: 1 << 16,
         max_qp_rd_atom: READS_MAX.into(),
-        max_res_rd_atom: QP_MAX * c_int::from(READS_MAX),
+        max_res_rd_atom: c_int::from(QP_MAX) * c_int::from(READS_MAX),
         max_qp_init_rd_atom: READS_MAX.into(),
         atomic_cap: IBV_ATOMIC_HCA,
+        max_ah: limit(memory::AH_MAX),
         max_srq: limit(SHARED_QUEUES_MAX),
         max_srq_wr: limit(RECEIVES_MAX),
         max_srq_sge: limit(SGE_MAX),
@@ -333,7 +337,8 @@ unsafe extern "C" fn query_port(
         state: IBV_PORT_ACTIVE,
         max_mtu: IBV_MTU_4096,
         active_mtu: IBV_MTU_4096,
-        gid_tbl_len: 1,
+        gid_tbl_len: limit(address::places().len()),
+        port_cap_flags: IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: MESSAGE_BYTES_MAX,
         pkey_tbl_len: 1,
         // Four lanes of 25 Gb/s in the interface's codes, as a common card says: a stream has no
@@ -369,40 +374,52 @@ pub(crate) unsafe extern "C" fn query_gid(
     index: c_int,
     gid: *mut [u64; 2],
 ) -> c_int {
+    let place = usize::try_from(index)
+        .ok()
+        .and_then(|at| address::places().get(at));
     // SAFETY: a context and a place for an identifier, as ibv_query_gid(3) demands.
     unsafe {
-        if context_of(context).is_none() || gid.is_null() || port != 1 || index != 0 {
-            return fail(libc::EINVAL);
+        match place {
+            Some(place) if port == 1 && context_of(context).is_some() && !gid.is_null() => {
+                gid.write(address::gid(place.ip));
+                0
+            }
+            _ => fail(libc::EINVAL),
         }
-        // An RNIC's is made of its hardware's number; connections are made by addresses.
-        gid.write([node_guid(), 0]);
     }
-    0
+}
+
+/// The entry of the table at an index.
+fn entry(index: u32) -> Option<ibv_gid_entry> {
+    // As packets over UDP are said to be: IBV_GID_TYPE_ROCE_V2.
+    const ROCE_V2: u32 = 2;
+    let place = address::places().get(index.to_usize())?;
+    Some(ibv_gid_entry {
+        gid: address::gid(place.ip),
+        gid_index: index,
+        port_num: 1,
+        gid_type: ROCE_V2,
+        ndev_ifindex: place.interface,
+    })
 }
 
 pub(crate) unsafe extern "C" fn query_gid_ex(
     context: *mut ibv_context,
     port: u32,
     index: u32,
-    entry: *mut ibv_gid_entry,
+    target: *mut ibv_gid_entry,
     _flags: u32,
     _bytes: usize,
 ) -> c_int {
     // SAFETY: a context and a place for an entry, as ibv_query_gid_ex(3) demands.
     unsafe {
-        if context_of(context).is_none() || entry.is_null() || port != 1 {
+        if context_of(context).is_none() || target.is_null() || port != 1 {
             return libc::EINVAL;
         }
-        if index != 0 {
+        let Some(entry) = entry(index) else {
             return libc::ENODATA;
-        }
-        entry.write(ibv_gid_entry {
-            gid: [node_guid(), 0],
-            gid_index: 0,
-            port_num: 1,
-            gid_type: 0,
-            ndev_ifindex: 0,
-        });
+        };
+        target.write(entry);
     }
     0
 }
@@ -411,32 +428,40 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
     count: usize,
-    flags: u32,
+    _flags: u32,
     bytes: usize,
 ) -> isize {
-    let outcome = match count {
-        0 => libc::EINVAL,
-        // SAFETY: room for `count` entries, as ibv_query_gid_table(3) demands.
-        _ => unsafe { query_gid_ex(context, 1, 0, entries, flags, bytes) },
-    };
-    match outcome {
-        0 => 1,
-        error => isize::try_from(-error).unwrap_or(-1),
+    // SAFETY: a context, and room for `count` entries of `bytes` bytes, as ibv_query_gid_table(3)
+    // demands.
+    unsafe {
+        if context_of(context).is_none()
+            || entries.is_null()
+            || bytes < size_of::<ibv_gid_entry>()
+            || count < address::places().len()
+        {
+            return isize::try_from(-libc::EINVAL).unwrap_or(-1);
+        }
+        for (at, entry) in (0..).map_while(entry).enumerate() {
+            entries.byte_add(at * bytes).write(entry);
+        }
     }
+    isize::try_from(address::places().len()).unwrap_or(isize::MAX)
 }
 
 pub(crate) unsafe extern "C" fn query_gid_type(
     _context: *mut ibv_context,
-    _port: u8,
-    _index: u32,
+    port: u8,
+    index: u32,
     kind: *mut c_int,
 ) -> c_int {
+    // The kernel's number in sysfs for RoCE v2.
+    const ROCE_V2: c_int = 1;
     // SAFETY: a place for a number.
     unsafe {
-        if kind.is_null() {
+        if kind.is_null() || port != 1 || entry(index).is_none() {
             return fail(libc::EINVAL);
         }
-        kind.write(0);
+        kind.write(ROCE_V2);
     }
     0
 }

@@ -11,8 +11,8 @@ use crate::pair::{SendOp, qp_of};
 use crate::state::{Core, Immediate, flushed};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{
-    Access, Atomic, Piece, Pieces, Post, PostError, RdmaError, Receive, Remote, Stag, Work,
-    message_bytes,
+    Access, Atomic, ConnectionId, Piece, Pieces, Post, PostError, RdmaError, Receive, Remote, Stag,
+    Work, message_bytes,
 };
 use std::ffi::{c_int, c_uint};
 
@@ -85,6 +85,13 @@ impl Request {
     }
 }
 
+/// A request with the device's work for it.
+pub(crate) struct Held {
+    pub(crate) op: SendOp,
+    works: [Option<Work>; 3],
+    fence: bool,
+}
+
 /// Copies memory of the program.
 ///
 /// # Safety
@@ -152,8 +159,7 @@ impl Core {
         bytes: &[u8],
     ) -> Result<(), c_int> {
         let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
-        // Unread completions count: a slot is free once the program knows that its work is over.
-        if qp.sends.len() + qp.unread >= qp.cap.max_send_wr.to_usize() {
+        if qp.slots() >= qp.cap.max_send_wr.to_usize() {
             return Err(libc::ENOMEM);
         }
         let is_signaled = qp.signals_all || request.flags & IBV_SEND_SIGNALED != 0;
@@ -174,15 +180,15 @@ impl Core {
             sink: None,
             failed: None,
         };
-        let connection = match (qp.state, qp.connection) {
-            (IBV_QPS_ERR, _) => {
+        let connection = match qp.state {
+            IBV_QPS_ERR => {
                 // Work that is posted to a pair in error is flushed, not refused, as verbs have it.
                 qp.unread += 1;
                 let (cq, wc) = (qp.send_cq, flushed(op.wr_id, opcode, qp.number));
                 self.emit(cq, wc, false, Some(handle));
                 return Ok(());
             }
-            (IBV_QPS_RTS | IBV_QPS_SQD, Some(connection)) => connection,
+            IBV_QPS_RTS | IBV_QPS_SQD => qp.way()?,
             _ => return Err(libc::EINVAL),
         };
         let is_answered = !matches!(opcode, IBV_WC_SEND | IBV_WC_RDMA_WRITE);
@@ -196,11 +202,32 @@ impl Core {
         // Before anything is posted: from the first piece of work on, only a completion may report.
         op.bytes = message_bytes(&pieces).ok_or(libc::EINVAL)?;
         let works = self.works(handle, request, pieces, &mut op)?;
+        let fence = request.flags & IBV_SEND_FENCE != 0;
+        let held = Held { op, works, fence };
+        match connection {
+            Some(connection) => self.launch(handle, connection, held),
+            None => {
+                self.hold(handle, held);
+                Ok(())
+            }
+        }
+    }
+
+    /// Posts a request's work to the device.
+    ///
+    /// # Errors
+    /// The peer serves no reads; nothing was posted then.
+    fn launch(&mut self, handle: u32, connection: ConnectionId, held: Held) -> Result<(), c_int> {
+        let Held {
+            mut op,
+            works,
+            fence,
+        } = held;
+        let id = op.wr_id;
         for (index, work) in works.into_iter().flatten().enumerate() {
-            let fence = index == 0 && request.flags & IBV_SEND_FENCE != 0;
+            let fence = index == 0 && fence;
             // A program's own read comes first in its request.
             let is_confirmation = index > 0 && matches!(work, Work::Read { .. });
-            let id = request.wr_id;
             match self.device.post(connection, Post { id, work, fence }) {
                 Ok(()) => op.parts += 1,
                 // A peer that serves no reads cannot confirm: TCP's taking must do.
@@ -211,7 +238,7 @@ impl Core {
                     break;
                 }
                 Err(_) => {
-                    op.failed = Some(IBV_WC_WR_FLUSH_ERR);
+                    op.failed = Some(self.ended_before(handle));
                     break;
                 }
             }
@@ -224,6 +251,31 @@ impl Core {
             self.settle_sends(handle);
         }
         Ok(())
+    }
+
+    /// The status of work whose connection has ended, which is not booked yet.
+    fn ended_before(&mut self, handle: u32) -> c_int {
+        match self.qps.get(handle) {
+            // The first one that its peer does not answer.
+            Some(qp) if qp.direct.is_some() && qp.sends.is_empty() && !qp.is_blamed => {
+                qp.is_blamed = true;
+                IBV_WC_RETRY_EXC_ERR
+            }
+            _ => IBV_WC_WR_FLUSH_ERR,
+        }
+    }
+
+    /// Posts a request that has waited for its connection.
+    pub(crate) fn launch_held(&mut self, handle: u32, connection: ConnectionId, held: Held) {
+        let mut op = held.op;
+        if self.launch(handle, connection, held).is_err() {
+            // Its call has succeeded: only a completion can say so.
+            op.failed = Some(IBV_WC_REM_INV_REQ_ERR);
+            if let Some(qp) = self.qps.get(handle) {
+                qp.sends.push_back(op);
+            }
+            self.settle_sends(handle);
+        }
     }
 
     /// The device's work for a request.
@@ -346,7 +398,7 @@ impl Core {
             self.emit(cq, wc, false, Some(handle));
             return Ok(());
         }
-        let Some(connection) = qp.connection else {
+        let Some(connection) = qp.inbound.or(qp.connection) else {
             // librdmacm lets programs post before there is a connection, so that its first message
             // finds a buffer.
             qp.early.push_back(receive);
@@ -358,6 +410,10 @@ impl Core {
             // The end of the connection is not booked yet.
             Err(RdmaError::Post(PostError::Ended)) => {
                 let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
+                if let Some(direct) = &mut qp.direct {
+                    direct.keep(id);
+                    return Ok(());
+                }
                 let (cq, wc) = (qp.recv_cq, flushed(id, IBV_WC_RECV, qp.number));
                 self.emit(cq, wc, false, Some(handle));
                 Ok(())

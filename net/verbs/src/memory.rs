@@ -1,16 +1,20 @@
-//! Protection domains and what is in one: registered memory, shared receive queues.
+//! Protection domains and what is in one: registered memory, address handles, shared receive queues.
 //!
 //! A key is a steering tag, the same for both sides. Memory is used where it is: nothing is pinned,
 //! and pages need not be there.
 
 use crate::abi::*;
 use crate::device::{self, ContextObject, SGE_MAX};
+use crate::direct::ends_of;
 use crate::engine::Engine;
 use crate::state::{Core, Mr, Pd};
 use crate::{errno, number_of, pointer_failed};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{Access, RECEIVES_MAX, SharedId};
 use std::ffi::{c_int, c_uint, c_void};
+
+/// Most address handles.
+pub(crate) const AH_MAX: usize = 1 << 16;
 
 /// The engine and the handle of a domain that exists.
 ///
@@ -266,6 +270,58 @@ pub(crate) unsafe extern "C" fn advise_mr(
 ) -> c_int {
     // Pages come at their first use, as everywhere: advice has nothing to change.
     0
+}
+
+/// An address handle: the way to a port, checked.
+pub(crate) struct Ah {
+    pd: u32,
+}
+
+pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    // SAFETY: the arguments of ibv_create_ah(3).
+    unsafe {
+        let (Some((engine, domain)), Some(attr)) = (pd_of(pd), attr.as_ref()) else {
+            return pointer_failed(libc::EINVAL);
+        };
+        if let Err(error) = ends_of(attr) {
+            return pointer_failed(error);
+        }
+        let mut core = engine.lock();
+        if core.ahs.len() >= AH_MAX {
+            return pointer_failed(libc::ENOMEM);
+        }
+        let handle = core.ahs.insert(Ah { pd: domain });
+        let ah = Box::into_raw(Box::new(ibv_ah {
+            context: (*pd).context,
+            pd,
+            handle,
+        }));
+        core.ahs.name(handle, ah.expose_provenance());
+        core.count_pd(domain, 1);
+        ah
+    }
+}
+
+pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
+    // SAFETY: an address handle, as ibv_create_ah(3) demands; others are refused.
+    unsafe {
+        let Some(raw) = ah.as_ref() else {
+            return libc::EINVAL;
+        };
+        let Some(engine) = ContextObject::engine(raw.context) else {
+            return libc::EINVAL;
+        };
+        let mut core = engine.lock();
+        if core.ahs.find(raw.handle, ah.addr()).is_none() {
+            return libc::EINVAL;
+        }
+        if let Some(gone) = core.ahs.remove(raw.handle) {
+            core.count_pd(gone.pd, -1);
+        }
+        drop(core);
+        drop(Box::from_raw(ah));
+        0
+    }
 }
 
 /// A shared receive queue.

@@ -1,15 +1,17 @@
 //! Queue pairs: creation, states, destruction. `fast` posts to them, `state` reports.
 //!
-//! Must stay true: a pair's connection is made by librdmacm, as of every RNIC; without one it takes
-//! receives, which are posted to the connection once there is one.
+//! Must stay true: a pair's connection is made by librdmacm, or by `exchange` for a program that
+//! exchanges numbers itself; without one it takes receives, which are posted to the connection once
+//! there is one.
 
 use crate::abi::*;
-use crate::device::{self, ContextObject, READS_MAX, SGE_MAX};
+use crate::device::{self, ContextObject, QP_MAX, READS_MAX, SGE_MAX};
+use crate::direct::Direct;
 use crate::engine::Engine;
 use crate::memory::{pd_of, srq_of};
 use crate::pointer_failed;
 use crate::queue::cq_of;
-use crate::state::{Core, Immediate};
+use crate::state::{Core, Immediate, flushed};
 use crate::steps::{self, Batch};
 use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{
@@ -46,8 +48,13 @@ pub(crate) struct Qp {
     pub(crate) cap: ibv_qp_cap,
     pub(crate) signals_all: bool,
     pub(crate) state: c_int,
-    access: u32,
+    /// Attributes that the program has set.
+    pub(crate) attr: ibv_qp_attr,
     pub(crate) connection: Option<ConnectionId>,
+    /// The other end, of a pair that is its own peer: messages arrive there.
+    pub(crate) inbound: Option<ConnectionId>,
+    /// The peer that the program has named.
+    pub(crate) direct: Option<Box<Direct>>,
     /// Work in the order of posting.
     pub(crate) sends: VecDeque<SendOp>,
     /// Completions of work that were not polled.
@@ -63,6 +70,27 @@ pub(crate) struct Qp {
     /// Copies of inline data, and the place of the next one.
     pub(crate) copies: Option<Region>,
     pub(crate) next_copy: u32,
+}
+
+impl Qp {
+    /// Slots of the send queue that are taken: a slot is free once the program knows that its work
+    /// is over.
+    pub(crate) fn slots(&self) -> usize {
+        let held = self.direct.as_ref().map_or(0, |direct| direct.held.len());
+        self.sends.len() + self.unread + held
+    }
+
+    /// The connection for new work; none for a pair that waits for its peer.
+    ///
+    /// # Errors
+    /// The pair has no peer.
+    pub(crate) fn way(&self) -> Result<Option<ConnectionId>, c_int> {
+        match (&self.direct, self.connection) {
+            (Some(direct), connection) => Ok(connection.filter(|_| direct.is_joined())),
+            (None, Some(connection)) => Ok(Some(connection)),
+            (None, None) => Err(libc::EINVAL),
+        }
+    }
 }
 
 /// A work request that is not over.
@@ -144,13 +172,17 @@ impl Core {
     }
 
     /// Gives a pair its connection, and posts the receives that came before.
-    pub(crate) fn attach(&mut self, handle: u32, connection: ConnectionId) {
+    pub(crate) fn attach(&mut self, handle: u32, connection: ConnectionId, is_inbound: bool) {
         let users = self.connections.entry(connection);
         users.or_default().qp = Some(handle);
         let Some(qp) = self.qps.get(handle) else {
             return;
         };
-        qp.connection = Some(connection);
+        match is_inbound {
+            true => qp.inbound = Some(connection),
+            false => qp.connection = Some(connection),
+        }
+        let connection = qp.inbound.unwrap_or(connection);
         let (number, recv_cq) = (qp.number, qp.recv_cq);
         // In posting order, ahead of what the program posts from now on.
         for receive in std::mem::take(&mut qp.early) {
@@ -166,12 +198,11 @@ impl Core {
         }
     }
 
-    /// Takes a pair's connection away, which is closed.
-    pub(crate) fn detach(&mut self, handle: u32) {
-        let Some(connection) = self.qps.get(handle).and_then(|qp| qp.connection.take()) else {
+    /// Sends what was reported as sent, as far as the peer reads it.
+    pub(crate) fn drain(&mut self, handle: u32) {
+        let Some(connection) = self.qps.get(handle).and_then(|qp| qp.connection) else {
             return;
         };
-        // What was reported as sent is still sent, as far as the peer reads it.
         for _ in 0..LAST_MOVES {
             if self.device.is_drained(connection) {
                 break;
@@ -179,11 +210,70 @@ impl Core {
             self.device.progress().ok();
             std::thread::yield_now();
         }
-        // Completions of what was just sent belong to this pair, and are found by its connection
-        // alone.
-        self.book();
-        self.device.close(connection).ok();
-        self.connections.remove(&connection);
+    }
+
+    /// Takes a pair's connection away, which is closed.
+    pub(crate) fn detach(&mut self, handle: u32) {
+        self.stop_meeting(handle);
+        self.drain(handle);
+        let Some(qp) = self.qps.get(handle) else {
+            return;
+        };
+        for connection in [qp.connection.take(), qp.inbound.take()]
+            .into_iter()
+            .flatten()
+        {
+            // Completions of what was just sent belong to this pair, and are found by its
+            // connection alone.
+            self.book();
+            self.device.close(connection).ok();
+            self.connections.remove(&connection);
+        }
+    }
+
+    /// Ends a pair's connection at once: everything posted is flushed.
+    pub(crate) fn fail_pair(&mut self, handle: u32) {
+        let Some(qp) = self.qps.get(handle) else {
+            return;
+        };
+        // The program's own call or fault: no flushed work is to be taken for the one at fault.
+        qp.is_blamed = true;
+        match qp.connection {
+            // The flushed work comes with the next look at the device's queue.
+            Some(connection) => self.device.break_off(connection),
+            None => self.set_state(handle, IBV_QPS_ERR),
+        }
+    }
+
+    /// Changes a pair's state, also in the program's structure; on an error everything is flushed.
+    pub(crate) fn set_state(&mut self, handle: u32, state: c_int) {
+        let address = self.qps.address(handle);
+        let Some(qp) = self.qps.get(handle) else {
+            return;
+        };
+        // The receives below are flushed once, at the change, and not at each further error.
+        let was = std::mem::replace(&mut qp.state, state);
+        if address != 0 {
+            // SAFETY: the pair's structure, which lives as long as its entry.
+            unsafe { (*std::ptr::with_exposed_provenance_mut::<ibv_qp>(address)).state = state };
+        }
+        if state != IBV_QPS_ERR || was == IBV_QPS_ERR {
+            return;
+        }
+        let (number, recv_cq, srq, context) = (qp.number, qp.recv_cq, qp.srq, qp.context);
+        let early = std::mem::take(&mut qp.early);
+        self.flush_held(handle);
+        self.flush_kept(handle);
+        // Those of a connection were flushed by it.
+        for receive in early {
+            let wc = flushed(receive.id, IBV_WC_RECV, number);
+            self.emit(recv_cq, wc, false, Some(handle));
+        }
+        if srq.is_some() {
+            // A pair of a shared queue flushes no receives of its own: the program learns by this
+            // event alone that none will come.
+            self.raise_async(context, address, IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
     }
 }
 
@@ -229,12 +319,10 @@ unsafe fn make(
         if let Some(srq) = srq {
             core.srqs.find(srq, attr.srq.addr()).ok_or(libc::EINVAL)?;
         }
-        if core.qps.len() >= 1 << 14 {
+        if core.qps.len() >= usize::from(QP_MAX) {
             return Err(libc::ENOMEM);
         }
-        // 24 bits, as programs exchange them, and never 0, by which rdma_connect(3) names no pair.
-        core.next_pair = core.next_pair % 0xff_ffff + 1;
-        let number = core.next_pair;
+        let number = core.new_number()?;
         let (owner, context) = {
             let pd = core.pds.get(domain).ok_or(libc::EINVAL)?;
             pd.users += 1;
@@ -259,8 +347,16 @@ unsafe fn make(
             cap: attr.cap,
             signals_all: attr.sq_sig_all != 0,
             state: IBV_QPS_RESET,
-            access: 0,
+            attr: ibv_qp_attr {
+                path_mtu: IBV_MTU_4096,
+                max_rd_atomic: READS_MIN,
+                max_dest_rd_atomic: READS_MIN,
+                port_num: 1,
+                ..zeroed()
+            },
             connection: None,
+            inbound: None,
+            direct: None,
             sends: VecDeque::new(),
             unread: 0,
             receives: 0,
@@ -289,6 +385,7 @@ unsafe fn make(
             is_extended,
         }));
         core.qps.name(handle, object.expose_provenance());
+        core.enter_number(number, handle);
         core.count(context, 1);
         Ok(object.cast())
     }
@@ -355,35 +452,53 @@ pub(crate) unsafe extern "C" fn modify(
         let Some(found) = core.qps.find(handle, qp.addr()) else {
             return libc::EINVAL;
         };
+        let changed = match found.connection.is_some() && found.direct.is_none() {
+            true => core.change_connected(handle, attr, mask),
+            false => core.change_pair(handle, attr, mask),
+        };
+        core.progress();
+        if core.is_direct(handle) {
+            // Attempts to connect have times, which are no events.
+            engine.watch(&mut core);
+        }
+        changed.err().unwrap_or(0)
+    }
+}
+
+impl Core {
+    /// Changes a pair that librdmacm has connected, and with it set its state.
+    fn change_connected(
+        &mut self,
+        handle: u32,
+        attr: &ibv_qp_attr,
+        mask: c_int,
+    ) -> Result<(), c_int> {
+        let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
         if mask & IBV_QP_ACCESS_FLAGS != 0 {
-            found.access = attr.qp_access_flags;
+            qp.attr.qp_access_flags = attr.qp_access_flags;
         }
         if mask & IBV_QP_STATE == 0 {
-            return 0;
+            return Ok(());
         }
-        match (attr.qp_state, found.connection) {
-            (IBV_QPS_ERR, _) => core.fail_pair(handle),
-            (IBV_QPS_RESET, _) => reset(&mut core, handle),
-            (IBV_QPS_INIT, None) => core.set_state(handle, IBV_QPS_INIT),
-            // librdmacm has made the connection, and with it the state.
-            (IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD, Some(_)) => {}
-            // Of an RNIC: there is no connection without librdmacm.
-            (IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD, None) => return libc::EOPNOTSUPP,
-            _ => return libc::EINVAL,
+        match attr.qp_state {
+            IBV_QPS_ERR => self.fail_pair(handle),
+            IBV_QPS_RESET => reset(self, handle),
+            IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD => {}
+            _ => return Err(libc::EINVAL),
         }
-        core.progress();
-        0
+        Ok(())
     }
 }
 
 /// Forgets a pair's work and connection.
-fn reset(core: &mut Core, handle: u32) {
+pub(crate) fn reset(core: &mut Core, handle: u32) {
     core.detach(handle);
     if let Some(qp) = core.qps.get(handle) {
         // A reset forgets all work without a completion, as verbs have it.
         qp.sends.clear();
         qp.early.clear();
         (qp.unread, qp.receives, qp.is_blamed, qp.data) = (0, 0, false, None);
+        qp.direct = None;
         let (number, queues) = (qp.number, [qp.send_cq, qp.recv_cq]);
         for cq in queues {
             if let Some(cq) = core.cqs.get(cq) {
@@ -414,13 +529,8 @@ pub(crate) unsafe extern "C" fn query(
             attr.write(ibv_qp_attr {
                 qp_state: found.state,
                 cur_qp_state: found.state,
-                path_mtu: IBV_MTU_4096,
-                qp_access_flags: found.access,
                 cap: found.cap,
-                max_rd_atomic: READS_MIN,
-                max_dest_rd_atomic: READS_MIN,
-                port_num: 1,
-                ..zeroed()
+                ..found.attr
             });
         }
         if !init.is_null() {
@@ -452,6 +562,7 @@ pub(crate) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
         let Some(gone) = core.qps.remove(handle) else {
             return libc::EINVAL;
         };
+        core.forget_number(gone.number);
         if let Some(copies) = gone.copies {
             // After the connection: it may still have been sending from them.
             core.device.adapter_mut().deregister(copies);

@@ -8,7 +8,8 @@ use crate::abi::*;
 use crate::cm::Id;
 use crate::engine::Watch;
 use crate::event::CmChannel;
-use crate::memory::Srq;
+use crate::exchange::Exchange;
+use crate::memory::{Ah, Srq};
 use crate::pair::Qp;
 use crate::queue::{Channel, Context, Cq};
 use sidecore_bare::width::ToUsize;
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) channels: Table<Channel>,
     pub(crate) cqs: Table<Cq>,
     pub(crate) srqs: Table<Srq>,
+    pub(crate) ahs: Table<Ah>,
     pub(crate) qps: Table<Qp>,
     pub(crate) ids: Table<Id>,
     pub(crate) cm_channels: Table<CmChannel>,
@@ -44,8 +46,7 @@ pub(crate) struct Core {
     /// Polls of completion queues, all in all, and in vain since the last success.
     pub(crate) polls: u64,
     pub(crate) vain: u32,
-    /// Number of the next pair.
-    pub(crate) next_pair: u32,
+    pub(crate) exchange: Exchange,
     pub(crate) watch: Watch,
 }
 
@@ -87,6 +88,7 @@ impl Core {
             channels: Table::default(),
             cqs: Table::default(),
             srqs: Table::default(),
+            ahs: Table::default(),
             qps: Table::default(),
             ids: Table::default(),
             cm_channels: Table::default(),
@@ -96,7 +98,7 @@ impl Core {
             armed: 0,
             polls: 0,
             vain: 0,
-            next_pair: 0,
+            exchange: Exchange::default(),
             watch: Watch::default(),
         })
     }
@@ -114,6 +116,7 @@ impl Core {
         // If the engine is gone, its connections are flushed anyway.
         let moved = self.device.progress().unwrap_or(true);
         self.book();
+        self.advance_exchange();
         moved
     }
 
@@ -124,8 +127,8 @@ impl Core {
         all.all(|&connection| self.device.is_drained(connection))
     }
 
-    /// Records completions and events of the device.
-    pub(crate) fn book(&mut self) {
+    /// Records completions of the device.
+    pub(crate) fn book_completions(&mut self) {
         // On the stack: a poll is the hot path and allocates nothing.
         let mut taken = [None; TAKEN_MAX];
         while let Ok(count @ 1..) = self.device.poll(self.queue, &mut taken) {
@@ -136,6 +139,11 @@ impl Core {
                 break;
             }
         }
+    }
+
+    /// Records completions and events of the device.
+    pub(crate) fn book(&mut self) {
+        self.book_completions();
         // Behind the completions: flushed work is reported before the end that flushed it.
         while let Some(event) = self.device.next_event() {
             match event {
@@ -177,6 +185,14 @@ impl Core {
             return;
         };
         let is_done = completion.status == Status::Done;
+        if !is_done
+            && qp.state != IBV_QPS_ERR
+            && let Some(direct) = &mut qp.direct
+        {
+            // An adapter learns of no peer's end: receives stay until the pair is in error.
+            direct.keep(completion.id);
+            return;
+        }
         let immediate = completion.immediate.map(Immediate::from_wire);
         if is_done && !completion.solicited && immediate.is_some() {
             // It took no receive: its message comes next.
@@ -228,6 +244,11 @@ impl Core {
         let blamed = end.map_or(IBV_WC_WR_FLUSH_ERR, blame);
         let Some(qp) = self.qps.get(handle) else {
             return;
+        };
+        // Without a connection, a peer that leaves is one that does not answer.
+        let blamed = match qp.direct.is_some() && blamed == IBV_WC_WR_FLUSH_ERR {
+            true => IBV_WC_RETRY_EXC_ERR,
+            false => blamed,
         };
         // Work leaves once no part of it is left, so the oldest part is of the work at the front.
         let Some(op) = qp.sends.front_mut() else {
@@ -296,20 +317,6 @@ impl Core {
         }
     }
 
-    /// Ends a pair's connection at once: everything posted is flushed.
-    pub(crate) fn fail_pair(&mut self, handle: u32) {
-        let Some(qp) = self.qps.get(handle) else {
-            return;
-        };
-        // The program's own call or fault: no flushed work is to be taken for the one at fault.
-        qp.is_blamed = true;
-        match qp.connection {
-            // The flushed work comes with the next look at the device's queue.
-            Some(connection) => self.device.break_off(connection),
-            None => self.set_state(handle, IBV_QPS_ERR),
-        }
-    }
-
     /// Stores the old word of an atomic; false if its place is gone.
     fn put_word(
         &mut self,
@@ -339,34 +346,6 @@ impl Core {
         if target.push(wc, of, solicited || wc.status != IBV_WC_SUCCESS) {
             self.armed -= 1;
             self.raise(cq);
-        }
-    }
-
-    /// Changes a pair's state, also in the program's structure; on an error everything is flushed.
-    pub(crate) fn set_state(&mut self, handle: u32, state: c_int) {
-        let address = self.qps.address(handle);
-        let Some(qp) = self.qps.get(handle) else {
-            return;
-        };
-        // The receives below are flushed once, at the change, and not at each further error.
-        let was = std::mem::replace(&mut qp.state, state);
-        if address != 0 {
-            // SAFETY: the pair's structure, which lives as long as its entry.
-            unsafe { (*std::ptr::with_exposed_provenance_mut::<ibv_qp>(address)).state = state };
-        }
-        if state != IBV_QPS_ERR || was == IBV_QPS_ERR {
-            return;
-        }
-        let (number, recv_cq, srq, context) = (qp.number, qp.recv_cq, qp.srq, qp.context);
-        // Those of a connection were flushed by it.
-        for receive in std::mem::take(&mut qp.early) {
-            let wc = flushed(receive.id, IBV_WC_RECV, number);
-            self.emit(recv_cq, wc, false, Some(handle));
-        }
-        if srq.is_some() {
-            // A pair of a shared queue flushes no receives of its own: the program learns by this
-            // event alone that none will come.
-            self.raise_async(context, address, IBV_EVENT_QP_LAST_WQE_REACHED);
         }
     }
 }

@@ -211,7 +211,7 @@ impl Core {
     /// Posts a batch, or nothing of it if there is no room for all.
     fn post_all(&mut self, handle: u32, batch: &Batch) -> Result<(), c_int> {
         let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
-        let count = qp.sends.len() + qp.unread + batch.requests.len();
+        let count = qp.slots() + batch.requests.len();
         if count > qp.cap.max_send_wr.to_usize() {
             return Err(libc::ENOMEM);
         }

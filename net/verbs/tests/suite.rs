@@ -93,7 +93,8 @@ fn the_device_is_announced() {
     assert!(output.status.success(), "{said}");
     for part in [
         "sidecore0",
-        "iWARP (1)",
+        "InfiniBand (0)",
+        "Ethernet",
         "PORT_ACTIVE (4)",
         "max_mr:\t\t\t\t1048576",
     ] {
@@ -163,14 +164,35 @@ fn datagrams_are_refused() {
     );
 }
 
-/// Programs of perftest, in both of their interfaces where they have two.
+/// Programs of perftest, in both of their interfaces where they have two: connected by librdmacm,
+/// and by themselves.
 fn perftest(program: &str, options: &str) {
     if !is_installed(program) {
         return;
     }
-    let server = format!("{program} -R -F -n 200 {options}");
-    let said = pair(&server, &format!("{server} 127.0.0.1"), 18515);
-    assert!(said.contains("#bytes"), "{said}");
+    for way in ["-R", ""] {
+        let server = format!("{program} {way} -F -n 200 {options}");
+        let said = pair(&server, &format!("{server} 127.0.0.1"), 18515);
+        assert!(said.contains("#bytes"), "{said}");
+    }
+}
+
+/// Examples of libibverbs, which connect their pairs themselves.
+#[test]
+fn pingpong_s_messages_come_back() {
+    for (program, options) in [
+        ("ibv_rc_pingpong", "-g 0"),
+        ("ibv_rc_pingpong", "-g 0 -e -s 100000 -m 4096"),
+        ("ibv_rc_pingpong", "-g 0 -N -c"),
+        ("ibv_srq_pingpong", "-g 0"),
+        ("ibv_srq_pingpong", "-g 0 -e -q 3"),
+    ] {
+        if is_installed(program) {
+            let server = format!("{program} {options} -n 200");
+            let said = pair(&server, &format!("{server} 127.0.0.1"), 18515);
+            assert!(said.contains("200 iters in"), "{said}");
+        }
+    }
 }
 
 #[test]
@@ -287,6 +309,11 @@ parts! {
     a_call_does_not_wait_for_what_has_ended: "ended";
     a_region_keeps_its_offsets: "moved";
     several_threads_poll_a_queue_in_steps: "pollers";
+    pairs_connect_by_their_numbers: "direct";
+    a_pair_can_be_its_own_peer: "loop";
+    a_peer_that_is_not_there_is_no_answer: "nobody";
+    changes_of_state_have_their_attributes: "changes";
+    two_processes_exchange_their_numbers: "processes";
 }
 
 #[test]

@@ -443,10 +443,8 @@ static void misuse(void)
     CHECK(ibv_post_send(qp, &send, &bad_send) == EINVAL && bad_send == &send);
     CHECK(ibv_post_recv(qp, &receive, &bad_receive) == EINVAL && bad_receive == &receive);
     struct ibv_qp_attr state = {.qp_state = IBV_QPS_INIT};
-    CHECK(ibv_modify_qp(qp, &state, IBV_QP_STATE) == 0 && qp->state == IBV_QPS_INIT);
-    state.qp_state = IBV_QPS_RTR;
-    CHECK(ibv_modify_qp(qp, &state, IBV_QP_STATE) == EOPNOTSUPP);
-    CHECK(!ibv_create_ah(pd, NULL) && errno == EOPNOTSUPP);
+    CHECK(ibv_modify_qp(qp, &state, IBV_QP_STATE) == EINVAL && qp->state == IBV_QPS_RESET);
+    CHECK(!ibv_create_ah(pd, NULL) && errno == EINVAL && ibv_destroy_ah(NULL) == EINVAL);
     CHECK(ibv_destroy_cq(cq) == EBUSY && ibv_dealloc_pd(pd) == EBUSY);
     CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
     struct rdma_cm_id *id;
@@ -1270,7 +1268,7 @@ static void properties(void)
     union ibv_gid gid;
     struct ibv_gid_entry entry;
     uint16_t pkey;
-    CHECK(list[0]->node_type == IBV_NODE_RNIC && list[0]->transport_type == IBV_TRANSPORT_IWARP);
+    CHECK(list[0]->node_type == IBV_NODE_CA && list[0]->transport_type == IBV_TRANSPORT_IB);
     CHECK(ibv_query_device(context, &attr) == 0 && attr.max_mr >= 1000000 && attr.max_sge >= 4);
     CHECK(ibv_query_device_ex(context, NULL, &extended) == 0);
     size_t compared = offsetof(struct ibv_device_attr, phys_port_cnt);
@@ -1278,10 +1276,19 @@ static void properties(void)
     CHECK(ibv_query_device(NULL, &attr) == EINVAL);
     CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE);
     CHECK(port.link_layer == IBV_LINK_LAYER_ETHERNET && ibv_query_port(context, 2, &port) == EINVAL);
-    CHECK(ibv_query_gid(context, 1, 0, &gid) == 0 && ibv_query_gid(context, 1, 1, &gid) == -1);
-    CHECK(ibv_query_gid_ex(context, 1, 0, &entry, 0) == 0);
-    CHECK(memcmp(&entry.gid, &gid, sizeof gid) == 0);
-    CHECK(ibv_query_gid_table(context, &entry, 1, 0) == 1);
+    CHECK(port.gid_tbl_len > 0 && port.lid == 0);
+    CHECK(ibv_query_gid(context, 1, port.gid_tbl_len, &gid) == -1);
+    CHECK(ibv_query_gid_ex(context, 1, port.gid_tbl_len, &entry, 0) == ENODATA);
+    struct ibv_gid_entry *table = calloc(port.gid_tbl_len, sizeof *table);
+    CHECK(ibv_query_gid_table(context, table, 0, 0) == -EINVAL);
+    CHECK(ibv_query_gid_table(context, table, port.gid_tbl_len, 0) == port.gid_tbl_len);
+    for (int i = 0; i < port.gid_tbl_len; i++) {
+        CHECK(ibv_query_gid(context, 1, i, &gid) == 0);
+        CHECK(ibv_query_gid_ex(context, 1, i, &entry, 0) == 0 && (int)entry.gid_index == i);
+        CHECK(memcmp(&entry.gid, &gid, sizeof gid) == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2);
+        CHECK(memcmp(&table[i].gid, &gid, sizeof gid) == 0);
+    }
+    free(table);
     CHECK(ibv_query_pkey(context, 1, 0, &pkey) == 0 && pkey == 0xffff);
     CHECK(ibv_get_pkey_index(context, 1, pkey) == 0 && ibv_get_pkey_index(context, 1, 1) == -1);
     struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -1588,6 +1595,369 @@ static void pollers(void)
     CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0 && rdma_destroy_id(listener) == 0);
 }
 
+/* A pair that the program connects itself, in the place of an identifier's. */
+static void bare(struct side *side)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    memset(side, 0, sizeof *side);
+    side->id = calloc(1, sizeof *side->id);
+    side->id->verbs = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    CHECK(side->id->verbs);
+    side->pd = ibv_alloc_pd(side->id->verbs);
+    side->cq = ibv_create_cq(side->id->verbs, 64, NULL, NULL, 0);
+    struct ibv_qp_init_attr attr = {
+        .send_cq = side->cq,
+        .recv_cq = side->cq,
+        .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1},
+        .qp_type = IBV_QPT_RC,
+    };
+    side->id->qp = ibv_create_qp(side->pd, &attr);
+    side->memory = calloc(1, BYTES);
+    side->mr = ibv_reg_mr(side->pd, side->memory, BYTES,
+                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+    CHECK(side->pd && side->cq && side->id->qp && side->mr);
+}
+
+static void bare_release(struct side *side)
+{
+    CHECK(ibv_destroy_qp(side->id->qp) == 0 && ibv_dereg_mr(side->mr) == 0);
+    CHECK(ibv_destroy_cq(side->cq) == 0 && ibv_dealloc_pd(side->pd) == 0);
+    CHECK(ibv_close_device(side->id->verbs) == 0);
+    free(side->memory);
+    free(side->id);
+}
+
+#define TO_INIT (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+#define TO_RTR                                                                        \
+    (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |   \
+     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define TO_RTS                                                                        \
+    (IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |            \
+     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
+
+/* Attributes for all changes up to "ready to send"; the limit is four times this one, twice. */
+static struct ibv_qp_attr towards(struct side *side, uint32_t number, int timeout)
+{
+    struct ibv_qp_attr attr = {.port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = number,
+                               .rq_psn = 5, .sq_psn = 6, .timeout = timeout, .retry_cnt = 1,
+                               .rnr_retry = 7, .min_rnr_timer = 12, .max_rd_atomic = 4,
+                               .max_dest_rd_atomic = 4, .qp_access_flags = IBV_ACCESS_LOCAL_WRITE};
+    attr.ah_attr.is_global = attr.ah_attr.port_num = 1;
+    CHECK(ibv_query_gid(side->id->verbs, 1, 0, &attr.ah_attr.grh.dgid) == 0);
+    return attr;
+}
+
+static void initialised(struct side *side)
+{
+    struct ibv_qp_attr attr = towards(side, 0, 0);
+    attr.qp_state = IBV_QPS_INIT;
+    CHECK(ibv_modify_qp(side->id->qp, &attr, TO_INIT) == 0);
+}
+
+static void reached(struct side *side, uint32_t number, int timeout)
+{
+    struct ibv_qp_attr attr = towards(side, number, timeout);
+    attr.qp_state = IBV_QPS_RTR;
+    CHECK(ibv_modify_qp(side->id->qp, &attr, TO_RTR) == 0);
+    attr.qp_state = IBV_QPS_RTS;
+    CHECK(ibv_modify_qp(side->id->qp, &attr, TO_RTS) == 0);
+    CHECK(side->id->qp->state == IBV_QPS_RTS);
+}
+
+static void rest(int milliseconds)
+{
+    struct timespec pause = {0, milliseconds * 1000 * 1000};
+    nanosleep(&pause, NULL);
+}
+
+/* Without librdmacm: whichever side is ready first, what it posts waits for the other one. */
+static void direct(void)
+{
+    for (int round = 0; round < 2; round++) {
+        struct side a, b;
+        bare(&a);
+        bare(&b);
+        struct side *first = round ? &b : &a, *last = round ? &a : &b;
+        initialised(&a);
+        initialised(&b);
+        CHECK(receive(last, 1, 0, 64) == 0 && receive(first, 2, 0, 64) == 0);
+        reached(first, last->id->qp->qp_num, 20);
+        strcpy(first->memory + 1000, "early");
+        struct ibv_sge sge = piece(first, 1000, 6);
+        CHECK(post(first, IBV_WR_SEND, IBV_SEND_SIGNALED, &sge, NULL, 0) == 0);
+        CHECK(post(first, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, last, 2000) == 0);
+        rest(30);
+        CHECK(empty(first->cq) && empty(last->cq));
+        reached(last, first->id->qp->qp_num, 20);
+        struct ibv_wc wc = polled(last->cq);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 1 && wc.byte_len == 6);
+        CHECK(wc.qp_num == last->id->qp->qp_num && strcmp(last->memory, "early") == 0);
+        CHECK(polled(first->cq).opcode == IBV_WC_SEND);
+        wc = polled(first->cq);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RDMA_WRITE);
+        CHECK(strcmp(last->memory + 2000, "early") == 0);
+        /* A message without a receive waits for one. */
+        sge = piece(last, 2000, 6);
+        CHECK(post(last, IBV_WR_SEND_WITH_IMM, 0, &sge, NULL, 0) == 0);
+        CHECK(post(last, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+        wc = polled(first->cq);
+        CHECK(wc.wr_id == 2 && ntohl(wc.imm_data) == 0x01020304);
+        rest(10);
+        CHECK(empty(first->cq) && receive(first, 3, 64, 64) == 0);
+        CHECK(polled(first->cq).wr_id == 3);
+        sge = piece(last, 4000, 8);
+        CHECK(post(last, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED, &sge, first, 64) == 0);
+        CHECK(polled(last->cq).status == IBV_WC_SUCCESS);
+        struct ibv_qp_attr attr;
+        struct ibv_qp_init_attr init;
+        CHECK(ibv_query_qp(first->id->qp, &attr, IBV_QP_AV, &init) == 0);
+        CHECK(attr.dest_qp_num == last->id->qp->qp_num && attr.timeout == 20 && attr.sq_psn == 6);
+        CHECK(attr.qp_state == IBV_QPS_RTS && attr.ah_attr.is_global == 1);
+        /* A peer that leaves is silent, as on an adapter, until there is work for it. */
+        CHECK(receive(first, 4, 0, 64) == 0);
+        bare_release(last);
+        rest(30);
+        CHECK(empty(first->cq) && first->id->qp->state == IBV_QPS_RTS);
+        sge = piece(first, 0, 8);
+        CHECK(post(first, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+        CHECK(polled(first->cq).status == IBV_WC_RETRY_EXC_ERR);
+        wc = polled(first->cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 4);
+        CHECK(first->id->qp->state == IBV_QPS_ERR && empty(first->cq));
+        bare_release(first);
+    }
+}
+
+/* A pair that is its own peer, and one that is used again after a reset. */
+static void loop(void)
+{
+    struct side a, b;
+    bare(&a);
+    initialised(&a);
+    CHECK(receive(&a, 1, 0, 64) == 0);
+    reached(&a, a.id->qp->qp_num, 20);
+    strcpy(a.memory + 1000, "self");
+    struct ibv_sge sge = piece(&a, 1000, 5);
+    CHECK(post(&a, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+    struct ibv_wc wc = polled(a.cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 1 && strcmp(a.memory, "self") == 0);
+    CHECK(receive(&a, 2, 64, 64) == 0);
+    CHECK(post(&a, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, &sge, &a, 2000) == 0);
+    for (int i = 0; i < 2; i++) {
+        wc = polled(a.cq);
+        CHECK(wc.status == IBV_WC_SUCCESS);
+        CHECK(wc.opcode == IBV_WC_RDMA_WRITE || wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM);
+    }
+    CHECK(strcmp(a.memory + 2000, "self") == 0);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+    CHECK(receive(&a, 3, 0, 64) == 0 && ibv_modify_qp(a.id->qp, &attr, IBV_QP_STATE) == 0);
+    CHECK(empty(a.cq));
+    bare(&b);
+    initialised(&a);
+    initialised(&b);
+    CHECK(receive(&b, 4, 0, 64) == 0);
+    reached(&a, b.id->qp->qp_num, 20);
+    reached(&b, a.id->qp->qp_num, 20);
+    CHECK(post(&a, IBV_WR_SEND, IBV_SEND_SIGNALED, &sge, NULL, 0) == 0);
+    CHECK(polled(b.cq).wr_id == 4 && polled(a.cq).status == IBV_WC_SUCCESS);
+    /* The program ends its own pair: everything is flushed, and the peer is silent. */
+    CHECK(receive(&a, 5, 0, 64) == 0 && receive(&b, 6, 0, 64) == 0);
+    attr.qp_state = IBV_QPS_ERR;
+    CHECK(ibv_modify_qp(a.id->qp, &attr, IBV_QP_STATE) == 0);
+    wc = polled(a.cq);
+    CHECK(wc.wr_id == 5 && wc.status == IBV_WC_WR_FLUSH_ERR && a.id->qp->state == IBV_QPS_ERR);
+    rest(10);
+    CHECK(empty(b.cq) && b.id->qp->state == IBV_QPS_RTS);
+    bare_release(&a);
+    bare_release(&b);
+}
+
+/* Peers that there are not: of no process, of this one, one that expects another pair, and one of
+ * another address. */
+static void nobody(void)
+{
+    struct side a, b, c;
+    bare(&b);
+    bare(&c);
+    for (int round = 0; round < 4; round++) {
+        bare(&a);
+        initialised(&a);
+        if (round == 2) {
+            initialised(&b);
+            reached(&b, c.id->qp->qp_num, 20);
+        }
+        uint32_t own = a.id->qp->qp_num;
+        uint32_t number = round == 0 ? 5 : round == 1 ? own + 100 : b.id->qp->qp_num;
+        struct ibv_qp_attr attr = towards(&a, number, 8);
+        if (round == 3)
+            attr.ah_attr.grh.dgid.raw[15] = 77;
+        attr.qp_state = IBV_QPS_RTR;
+        CHECK(ibv_modify_qp(a.id->qp, &attr, TO_RTR) == 0);
+        struct ibv_sge sge = piece(&a, 0, 8);
+        struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+        CHECK(ibv_post_send(a.id->qp, &wr, &bad) == EINVAL);
+        attr.qp_state = IBV_QPS_RTS;
+        CHECK(ibv_modify_qp(a.id->qp, &attr, TO_RTS) == 0);
+        rest(10);
+        CHECK(a.id->qp->state == IBV_QPS_RTS && receive(&a, 1, 0, 64) == 0);
+        CHECK(post(&a, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+        CHECK(post(&a, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, &b, 0) == 0);
+        struct ibv_wc wc = polled(a.cq);
+        CHECK(wc.status == IBV_WC_RETRY_EXC_ERR && wc.wr_id == 7 && wc.qp_num == own);
+        wc = polled(a.cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.opcode == IBV_WC_RDMA_READ);
+        wc = polled(a.cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 1 && empty(a.cq));
+        CHECK(a.id->qp->state == IBV_QPS_ERR);
+        bare_release(&a);
+    }
+    bare_release(&b);
+    bare_release(&c);
+}
+
+/* Each change of state has its attributes: one fewer or one more is refused and changes nothing. */
+static void changes(void)
+{
+    static const struct {
+        int from, to, mask;
+    } cases[] = {
+        {IBV_QPS_RESET, IBV_QPS_INIT, TO_INIT},
+        {IBV_QPS_INIT, IBV_QPS_RTR, TO_RTR},
+        {IBV_QPS_RTR, IBV_QPS_RTS, TO_RTS},
+    };
+    struct side a;
+    bare(&a);
+    struct ibv_qp *qp = a.id->qp;
+    for (size_t i = 0; i < 3; i++) {
+        struct ibv_qp_attr attr = towards(&a, qp->qp_num + 1, 14);
+        for (int to = IBV_QPS_RESET + 1; to < IBV_QPS_ERR; to++) {
+            attr.qp_state = to;
+            if (to != cases[i].to && to != cases[i].from)
+                CHECK(ibv_modify_qp(qp, &attr, cases[i].mask) == EINVAL);
+        }
+        attr.qp_state = cases[i].to;
+        for (int bit = 1; bit < 1 << 25; bit <<= 1) {
+            if (bit == IBV_QP_STATE || bit == IBV_QP_CUR_STATE || bit == IBV_QP_ACCESS_FLAGS ||
+                bit == IBV_QP_PKEY_INDEX || bit == IBV_QP_MIN_RNR_TIMER)
+                continue;
+            CHECK(ibv_modify_qp(qp, &attr, cases[i].mask ^ bit) == EINVAL);
+        }
+        struct ibv_qp_attr wrong[10];
+        for (int j = 0; j < 10; j++)
+            wrong[j] = attr;
+        wrong[0].port_num = wrong[1].pkey_index = 2;
+        wrong[2].path_mtu = 6;
+        wrong[3].dest_qp_num = 1 << 24;
+        wrong[4].timeout = wrong[5].min_rnr_timer = 32;
+        wrong[6].retry_cnt = wrong[7].rnr_retry = 8;
+        wrong[8].max_rd_atomic = wrong[9].max_dest_rd_atomic = 129;
+        int refused = 0;
+        for (int j = 0; j < 10; j++) {
+            static const int bits[] = {IBV_QP_PORT, IBV_QP_PKEY_INDEX, IBV_QP_PATH_MTU,
+                                       IBV_QP_DEST_QPN, IBV_QP_TIMEOUT, IBV_QP_MIN_RNR_TIMER,
+                                       IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_MAX_QP_RD_ATOMIC,
+                                       IBV_QP_MAX_DEST_RD_ATOMIC};
+            if (cases[i].mask & bits[j]) {
+                CHECK(ibv_modify_qp(qp, &wrong[j], cases[i].mask) == EINVAL);
+                refused++;
+            }
+        }
+        CHECK(refused >= 2);
+        if (cases[i].mask & IBV_QP_AV) {
+            /* No route of a local identifier only, none of another port, none to all or nothing. */
+            for (int j = 0; j < 5; j++) {
+                struct ibv_qp_attr lost = attr;
+                if (j == 0)
+                    lost.ah_attr.is_global = 0;
+                else if (j == 1)
+                    lost.ah_attr.port_num = 2;
+                else if (j == 2)
+                    lost.ah_attr.grh.sgid_index = 200;
+                else
+                    memset(&lost.ah_attr.grh.dgid, j == 3 ? 0 : 0xff, 16);
+                CHECK(ibv_modify_qp(qp, &lost, cases[i].mask) == EINVAL);
+                CHECK(!ibv_create_ah(a.pd, &lost.ah_attr) && errno == EINVAL);
+            }
+            struct ibv_ah *ah = ibv_create_ah(a.pd, &attr.ah_attr);
+            CHECK(ah && ibv_dealloc_pd(a.pd) == EBUSY && ibv_destroy_ah(ah) == 0);
+        }
+        CHECK((int)qp->state == cases[i].from);
+        CHECK(ibv_modify_qp(qp, &attr, cases[i].mask) == 0 && (int)qp->state == cases[i].to);
+    }
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_RTR};
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL);
+    attr.cur_qp_state = IBV_QPS_RTS;
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE) == 0);
+    attr.qp_state = IBV_QPS_ERR;
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0 && qp->state == IBV_QPS_ERR);
+    attr.qp_state = IBV_QPS_INIT;
+    CHECK(ibv_modify_qp(qp, &attr, TO_INIT) == EINVAL);
+    attr.qp_state = IBV_QPS_RESET;
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0 && qp->state == IBV_QPS_RESET);
+    bare_release(&a);
+}
+
+/* Two processes exchange numbers over a pipe; one is killed with work under way to it. */
+static void processes(void)
+{
+    struct {
+        uint32_t number, key;
+        uint64_t address;
+    } own, peer;
+    int there[2], back[2];
+    CHECK(pipe(there) == 0 && pipe(back) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    int from = child ? back[0] : there[0], to = child ? there[1] : back[1];
+    enum { PAIRS = 3 };
+    struct side sides[PAIRS];
+    for (int i = 0; i < PAIRS; i++) {
+        struct side *side = &sides[i];
+        bare(side);
+        initialised(side);
+        CHECK(receive(side, i, 0, 64) == 0);
+        own.number = side->id->qp->qp_num;
+        own.key = side->mr->rkey;
+        own.address = (uintptr_t)side->memory;
+        CHECK(write(to, &own, sizeof own) == sizeof own);
+        CHECK(read(from, &peer, sizeof peer) == sizeof peer);
+        CHECK(peer.number != own.number);
+        reached(side, peer.number, 20);
+        snprintf(side->memory + 1000, 64, "%s %d", child ? "parent" : "child", i);
+        struct ibv_sge sge = piece(side, 1000, 64);
+        CHECK(post(side, IBV_WR_SEND, 0, &sge, NULL, 0) == 0);
+        struct ibv_wc wc = polled(side->cq);
+        char expected[64];
+        snprintf(expected, sizeof expected, "%s %d", child ? "child" : "parent", i);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == (uint64_t)i);
+        CHECK(strcmp(side->memory, expected) == 0);
+    }
+    /* Each side sees the other's last message before the end. */
+    char byte = 0;
+    CHECK(write(to, &byte, 1) == 1 && read(from, &byte, 1) == 1);
+    if (child == 0)
+        for (;;)
+            pause();
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    for (int i = 0; i < PAIRS; i++) {
+        struct ibv_sge sge = piece(&sides[i], 0, 8);
+        CHECK(receive(&sides[i], 9, 0, 64) == 0);
+        int posted = 0;
+        /* What the socket takes before the end is known is done, as far as this side knows. */
+        struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
+        while (wc.status == IBV_WC_SUCCESS && posted++ < 1000) {
+            CHECK(post(&sides[i], IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, &sides[i], 0) == 0);
+            wc = polled(sides[i].cq);
+        }
+        CHECK(wc.status == IBV_WC_RETRY_EXC_ERR);
+        wc = polled(sides[i].cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 9);
+        bare_release(&sides[i]);
+    }
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -1603,7 +1973,9 @@ int main(int count, char **arguments)
         {"lengths", lengths},       {"left", left},       {"invalidated", invalidated},
         {"migrated", migrated},     {"forked", forked},   {"properties", properties},
         {"pollers", pollers},       {"copies", copies},   {"unread", unread},
-        {"ended", ended},         {"moved", moved},
+        {"ended", ended},           {"moved", moved},     {"direct", direct},
+        {"loop", loop},             {"nobody", nobody},   {"changes", changes},
+        {"processes", processes},
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (count == 2 && strcmp(arguments[1], tests[i].name) == 0) {

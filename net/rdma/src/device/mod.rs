@@ -29,7 +29,7 @@ use shared::Shared;
 use sidecore_rdma_wire::{Pair, PairId};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tables::{CompletionQueues, Links, Table};
 use transport::{Net, Ready};
@@ -142,11 +142,38 @@ impl Device {
         backlog: usize,
         options: Options,
     ) -> Result<ListenerId, RdmaError> {
+        self.begin_listening(backlog, options, |net, number, backlog| {
+            net.listen(number, local, backlog)
+        })
+    }
+
+    /// Listens at a TCP socket of the kernel that is bound and does not block: for a port that its
+    /// owner has kept before it listens. Otherwise as [`Self::listen`].
+    ///
+    /// # Errors
+    /// The device is on a stack; too many listeners; the system's.
+    pub fn listen_at(
+        &mut self,
+        socket: OwnedFd,
+        backlog: usize,
+        options: Options,
+    ) -> Result<ListenerId, RdmaError> {
+        self.begin_listening(backlog, options, |net, number, backlog| {
+            net.listen_at(number, socket, backlog)
+        })
+    }
+
+    fn begin_listening(
+        &mut self,
+        backlog: usize,
+        options: Options,
+        listen: impl FnOnce(&mut Net, u32, u16) -> Result<(), RdmaError>,
+    ) -> Result<ListenerId, RdmaError> {
         let number = self.listeners.vacant();
         let number = number.ok_or(RdmaError::TooMany("listeners", LISTENERS_MAX))?;
         let backlog =
             u16::try_from(backlog).map_or(BACKLOG_MAX, |backlog| backlog.clamp(1, BACKLOG_MAX));
-        self.net.listen(number, local, backlog)?;
+        listen(&mut self.net, number, backlog)?;
         let listening = Listening {
             options: self.net.fitted(options),
             backlog: backlog.into(),

@@ -9,10 +9,10 @@ use crate::stream::{Session, failed};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use sidecore_net::sock::client::{Client, ClientOptions, Socket};
+use sidecore_net::sock::client::{Client, ClientOptions, Socket, status};
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,6 +54,29 @@ impl Transport {
             _ => Self::Kernel,
         }
     }
+
+    /// Addresses of the stack that an engine at a path has; none of the kernel, whose interfaces
+    /// the caller can list, and of an attachment. Blocks for a round trip to the engine.
+    ///
+    /// # Errors
+    /// The engine does not answer.
+    pub fn addresses(&self) -> Result<Vec<IpAddr>, RdmaError> {
+        match self {
+            Self::Stack(path) => Ok(addresses_in(&status(path)?)),
+            Self::Kernel | Self::Attached(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Addresses in an engine's status: a list of texts like "10.0.0.1/24".
+fn addresses_in(status: &str) -> Vec<IpAddr> {
+    let list = status.split_once("\"addresses\"").map(|found| found.1);
+    let list = list.and_then(|rest| Some(rest.split_once('[')?.1.split_once(']')?.0));
+    // Every second part is between quotes.
+    let texts = list.unwrap_or_default().split('"').skip(1).step_by(2);
+    texts
+        .filter_map(|text| text.split('/').next()?.parse().ok())
+        .collect()
 }
 
 /// A connection's stream.
@@ -167,15 +190,12 @@ impl Net {
         backlog: u16,
     ) -> Result<(), RdmaError> {
         match self {
-            Self::Kernel { epoll, listeners } => {
+            Self::Kernel { .. } => {
                 let socket = kernel_socket(local)?;
                 // A server that starts again must not wait for its old connections' TIME-WAIT.
                 sockopt::set_socket_reuseaddr(&socket, true).map_err(io::Error::from)?;
                 rustix::net::bind(&socket, &local).map_err(io::Error::from)?;
-                rustix::net::listen(&socket, backlog.into()).map_err(io::Error::from)?;
-                let data = Ready::Listener(index).into();
-                epoll::add(epoll, &socket, data, EventFlags::IN).map_err(io::Error::from)?;
-                listeners.insert(index, TcpListener::from(socket));
+                self.listen_at(index, socket, backlog)?;
             }
             Self::Stack {
                 client,
@@ -188,6 +208,23 @@ impl Net {
                 listeners.insert(index, socket);
             }
         }
+        Ok(())
+    }
+
+    /// Listens at a socket of the kernel that is bound and does not block.
+    pub(super) fn listen_at(
+        &mut self,
+        index: u32,
+        socket: OwnedFd,
+        backlog: u16,
+    ) -> Result<(), RdmaError> {
+        let Self::Kernel { epoll, listeners } = self else {
+            return Err(io::Error::from(io::ErrorKind::Unsupported).into());
+        };
+        rustix::net::listen(&socket, backlog.into()).map_err(io::Error::from)?;
+        let data = Ready::Listener(index).into();
+        epoll::add(&*epoll, &socket, data, EventFlags::IN).map_err(io::Error::from)?;
+        listeners.insert(index, TcpListener::from(socket));
         Ok(())
     }
 
@@ -495,4 +532,31 @@ fn kernel_socket(address: SocketAddr) -> io::Result<OwnedFd> {
         flags,
         None,
     )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_names_the_addresses_of_its_stack() {
+        let four: IpAddr = "10.0.0.1".parse().unwrap();
+        let six: IpAddr = "fd00::1".parse().unwrap();
+        for (status, addresses) in [
+            (
+                r#"{"addresses":["10.0.0.1/24","fd00::1/64"]}"#,
+                vec![four, six],
+            ),
+            (
+                r#"{"a": 1, "addresses": [ "10.0.0.1/24" ], "b": ["x"]}"#,
+                vec![four],
+            ),
+            (r#"{"addresses": ["nonsense", "10.0.0.1"]}"#, vec![four]),
+            (r#"{"addresses": ["10.0.0.1"#, vec![]),
+            (r#"{"addresses": []}"#, vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(addresses_in(status), addresses, "{status}");
+        }
+    }
 }
