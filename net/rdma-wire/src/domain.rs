@@ -8,8 +8,7 @@
 
 use crate::Stag;
 use crate::memory::RegionId;
-use crate::piece::{Receive, SharedId, message_bytes};
-use crate::refusal::{Fault, PostError};
+use crate::piece::{Fault, PostError, Receive, SharedId, message_bytes};
 use sidecore_bare::width::ToUsize;
 use siphasher::sip::SipHasher24;
 use std::collections::VecDeque;

@@ -21,7 +21,6 @@ pub mod framing; // for the target `rdma` of `lab/fuzz`, which writes a peer's u
 mod memory;
 mod pair;
 mod piece;
-mod refusal;
 mod work;
 
 pub mod wire {
@@ -67,8 +66,10 @@ pub use pair::{
     DEPTH_MAX, End, Options, Pair, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup,
     StartFault, State,
 };
-pub use piece::{MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Receive, SharedId, message_bytes};
-pub use refusal::{Fault, PostError};
+pub use piece::{
+    Fault, MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, PostError, Receive, SharedId,
+    message_bytes,
+};
 pub use work::{Atomic, Completion, Kind, Post, Remote, Status, Work};
 
 /// A steering tag: gives access to a region.

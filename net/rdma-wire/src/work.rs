@@ -1,8 +1,7 @@
 //! Work posted to a pair, and its completions.
 
 use crate::Stag;
-use crate::piece::{Piece, Pieces};
-use crate::refusal::Fault;
+use crate::piece::{Fault, Piece, Pieces};
 use crate::wire::ddp::{AtomicRequest, COMPARE_SWAP, FETCH_ADD, SWAP};
 
 /// A location in a region of the peer.

@@ -17,7 +17,7 @@ macro_rules! numbers {
 numbers! { c_int:
     IBV_NODE_CA = 1, IBV_TRANSPORT_IB = 0, IBV_ATOMIC_HCA = 1,
     IBV_MTU_4096 = 5, IBV_PORT_ACTIVE = 4,
-    IBV_QPT_RC = 2,
+    IBV_QPT_RC = 2, IBV_QPT_UD = 4,
     IBV_QPS_RESET = 0, IBV_QPS_INIT = 1, IBV_QPS_RTR = 2, IBV_QPS_RTS = 3, IBV_QPS_SQD = 4,
     IBV_QPS_ERR = 6,
     IBV_EVENT_QP_FATAL = 1, IBV_EVENT_QP_ACCESS_ERR = 3,
@@ -25,7 +25,7 @@ numbers! { c_int:
     IBV_WR_RDMA_WRITE = 0, IBV_WR_RDMA_WRITE_WITH_IMM = 1, IBV_WR_SEND = 2,
     IBV_WR_SEND_WITH_IMM = 3, IBV_WR_RDMA_READ = 4, IBV_WR_ATOMIC_CMP_AND_SWP = 5,
     IBV_WR_ATOMIC_FETCH_AND_ADD = 6, IBV_WR_LOCAL_INV = 7, IBV_WR_SEND_WITH_INV = 9,
-    IBV_WC_SUCCESS = 0, IBV_WC_LOC_PROT_ERR = 4,
+    IBV_WC_SUCCESS = 0, IBV_WC_LOC_LEN_ERR = 1, IBV_WC_LOC_PROT_ERR = 4,
     IBV_WC_WR_FLUSH_ERR = 5, IBV_WC_REM_INV_REQ_ERR = 9, IBV_WC_REM_ACCESS_ERR = 10,
     IBV_WC_REM_OP_ERR = 11, IBV_WC_RETRY_EXC_ERR = 12,
     IBV_WC_SEND = 0, IBV_WC_RDMA_WRITE = 1, IBV_WC_RDMA_READ = 2, IBV_WC_COMP_SWAP = 3,
@@ -33,7 +33,7 @@ numbers! { c_int:
     IBV_WC_RECV_RDMA_WITH_IMM = 129,
     IBV_QP_STATE = 1, IBV_QP_CUR_STATE = 1 << 1, IBV_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
     IBV_QP_ACCESS_FLAGS = 1 << 3, IBV_QP_PKEY_INDEX = 1 << 4, IBV_QP_PORT = 1 << 5,
-    IBV_QP_AV = 1 << 7, IBV_QP_PATH_MTU = 1 << 8, IBV_QP_TIMEOUT = 1 << 9,
+    IBV_QP_QKEY = 1 << 6, IBV_QP_AV = 1 << 7, IBV_QP_PATH_MTU = 1 << 8, IBV_QP_TIMEOUT = 1 << 9,
     IBV_QP_RETRY_CNT = 1 << 10, IBV_QP_RNR_RETRY = 1 << 11, IBV_QP_RQ_PSN = 1 << 12,
     IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13, IBV_QP_ALT_PATH = 1 << 14,
     IBV_QP_MIN_RNR_TIMER = 1 << 15, IBV_QP_SQ_PSN = 1 << 16,
@@ -46,7 +46,7 @@ numbers! { c_int:
 
 numbers! { c_uint:
     IBV_SEND_FENCE = 1, IBV_SEND_SIGNALED = 2, IBV_SEND_SOLICITED = 4, IBV_SEND_INLINE = 8,
-    IBV_WC_WITH_IMM = 2, IBV_WC_WITH_INV = 8,
+    IBV_WC_GRH = 1, IBV_WC_WITH_IMM = 2, IBV_WC_WITH_INV = 8,
     IBV_ACCESS_LOCAL_WRITE = 1, IBV_ACCESS_REMOTE_WRITE = 2, IBV_ACCESS_REMOTE_READ = 4,
     IBV_ACCESS_REMOTE_ATOMIC = 8, IBV_ACCESS_ZERO_BASED = 32,
     IBV_QP_INIT_ATTR_PD = 1, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS = 64,
@@ -220,7 +220,7 @@ layouts! {
     ibv_sge { addr: u64, length: u32, lkey: u32, }
     ibv_send_wr {
         wr_id: u64, next: *mut ibv_send_wr, sg_list: *mut ibv_sge, num_sge: c_int,
-        opcode: c_int, send_flags: c_uint, imm_data: u32, wr: Target, qp_type: u32,
+        opcode: c_int, send_flags: c_uint, imm_data: u32, wr: WrTarget, qp_type: u32,
         bind_mw: [u64; 6],
     }
     ibv_recv_wr {
@@ -249,7 +249,7 @@ layouts! {
         wr_send_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
         wr_send_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
         wr_send_tso: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
-        wr_set_ud_addr: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
+        wr_set_ud_addr: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32)>,
         wr_set_xrc_srqn: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
         wr_set_inline_data: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize)>,
         wr_set_inline_data_list: Option<unsafe extern "C" fn(
@@ -297,9 +297,19 @@ layouts! {
 /// The target of work: the interface's union `wr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) union Target {
+pub(crate) union WrTarget {
     pub(crate) rdma: RdmaTarget,
     pub(crate) atomic: AtomicTarget,
+    pub(crate) ud: UdTarget,
+}
+
+/// The target of a datagram.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct UdTarget {
+    pub(crate) ah: *mut ibv_ah,
+    pub(crate) remote_qpn: u32,
+    pub(crate) remote_qkey: u32,
 }
 
 /// The target of a write or a read.

@@ -198,6 +198,23 @@ pub(crate) fn change(from: c_int, to: c_int) -> Option<(c_int, c_int)> {
     })
 }
 
+/// The same for datagram pairs.
+fn change_of_datagrams(from: c_int, to: c_int) -> Option<(c_int, c_int)> {
+    let place = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+    let later = IBV_QP_CUR_STATE | IBV_QP_QKEY;
+    Some(match (from, to) {
+        (_, IBV_QPS_RESET | IBV_QPS_ERR) => (0, 0),
+        (IBV_QPS_RESET, IBV_QPS_INIT) => (place, 0),
+        (IBV_QPS_INIT, IBV_QPS_INIT) => (0, place),
+        (IBV_QPS_INIT, IBV_QPS_RTR) => (0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY),
+        (IBV_QPS_RTR, IBV_QPS_RTS) => (IBV_QP_SQ_PSN, later),
+        (IBV_QPS_RTS | IBV_QPS_SQD, IBV_QPS_RTS) => (0, later),
+        (IBV_QPS_RTS, IBV_QPS_SQD) => (0, IBV_QP_EN_SQD_ASYNC_NOTIFY),
+        (IBV_QPS_SQD, IBV_QPS_SQD) => (0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY),
+        _ => return None,
+    })
+}
+
 /// True if the attributes of a mask are within their ranges.
 fn is_valid(attr: &ibv_qp_attr, mask: c_int) -> bool {
     let reads = u32::from(READS_MAX);
@@ -239,6 +256,7 @@ fn apply(own: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: c_int) {
         IBV_QP_ACCESS_FLAGS: qp_access_flags;
         IBV_QP_PKEY_INDEX: pkey_index;
         IBV_QP_PORT: port_num;
+        IBV_QP_QKEY: qkey;
         IBV_QP_AV: ah_attr;
         IBV_QP_PATH_MTU: path_mtu;
         IBV_QP_TIMEOUT: timeout;
@@ -271,7 +289,12 @@ impl Core {
             0 => from,
             _ => attr.qp_state,
         };
-        let (required, optional) = change(from, to).ok_or(libc::EINVAL)?;
+        let is_datagram = qp.is_datagram;
+        let changes = match is_datagram {
+            true => change_of_datagrams(from, to),
+            false => change(from, to),
+        };
+        let (required, optional) = changes.ok_or(libc::EINVAL)?;
         let given = mask & !IBV_QP_STATE;
         let is_current = mask & IBV_QP_CUR_STATE == 0 || attr.cur_qp_state == from;
         if given & required != required
@@ -282,7 +305,12 @@ impl Core {
             return Err(libc::EINVAL);
         }
         // A pair without a number of a peer is librdmacm's, which connects it later.
-        let is_direct = (from, to) == (IBV_QPS_INIT, IBV_QPS_RTR) && attr.dest_qp_num != 0;
+        let is_named = mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num != 0;
+        let is_direct = (from, to) == (IBV_QPS_INIT, IBV_QPS_RTR) && is_named;
+        let begins = (from, to) == (IBV_QPS_RESET, IBV_QPS_INIT);
+        if begins && is_datagram {
+            self.open_datagrams()?;
+        }
         if is_direct {
             self.meet(handle, attr)?;
         }
@@ -298,7 +326,7 @@ impl Core {
             (_, IBV_QPS_RESET) => reset(self, handle),
             _ => self.set_state(handle, to),
         }
-        if (from, to) == (IBV_QPS_RESET, IBV_QPS_INIT) {
+        if begins && !is_datagram {
             // From now on the peer may ask; without a port, the next change says so.
             self.listen_for_pairs().ok();
         }

@@ -39,6 +39,7 @@ const PARKED_MAX: usize = 256;
 const PARKED_FOR_ONE: usize = 4;
 /// Connections that the listener has and that are not accepted.
 const BACKLOG: usize = 1024;
+
 /// What a process has for the pairs that its program connects.
 #[derive(Default)]
 pub(crate) struct Exchange {
@@ -57,7 +58,7 @@ pub(crate) struct Exchange {
 }
 
 /// The port of the process that has given a number; none for a number of no process.
-fn port_of(number: u32) -> Option<u16> {
+pub(crate) fn port_of(number: u32) -> Option<u16> {
     let slot = u16::try_from(number >> INDEX_BITS).ok()?;
     (1..SLOTS).contains(&slot).then_some(PORT_BASE + slot)
 }
@@ -156,6 +157,11 @@ impl Core {
         let listener = self.device.listen_at(socket, BACKLOG, options);
         self.exchange.listener = Some(listener.map_err(|error| number_of(&error))?);
         Ok(())
+    }
+
+    /// The process's port, if it has one.
+    pub(crate) fn own_port(&self) -> Option<u16> {
+        port_of(u32::from(self.exchange.slot) << INDEX_BITS)
     }
 
     fn direct(&mut self, handle: u32) -> Option<&mut Direct> {
@@ -415,7 +421,7 @@ impl Core {
         self.look_again(handle);
     }
 
-    /// Ends a pair whose peer does not answer: the first request has failed, the others are flushed.
+    /// Ends a pair whose peer does not answer: the first request has failed, others are flushed.
     fn give_up(&mut self, handle: u32) {
         let direct = self.direct(handle);
         if let Some(first) = direct.and_then(|direct| direct.held.front_mut()) {

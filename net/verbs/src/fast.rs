@@ -6,6 +6,7 @@
 //! receive behind a write, unsolicited and without one ahead of a message.
 
 use crate::abi::*;
+use crate::datagram::Target;
 use crate::memory::srq_of;
 use crate::pair::{SendOp, qp_of};
 use crate::state::{Core, Immediate, flushed};
@@ -31,6 +32,8 @@ pub(crate) struct Request {
     pub(crate) pieces: Pieces,
     /// Inline data, by its place among the batch's copies.
     pub(crate) copied: Option<(usize, usize)>,
+    /// Of a datagram.
+    pub(crate) target: Option<Target>,
 }
 
 impl Request {
@@ -44,8 +47,12 @@ impl Request {
     /// Reads a request of ibv_post_send(3); inline data goes to `bytes`.
     ///
     /// # Safety
-    /// A request as the manual page demands.
-    unsafe fn read(wr: &ibv_send_wr, bytes: &mut Vec<u8>) -> Result<Self, c_int> {
+    /// A request as the manual page demands, of a pair of that kind.
+    unsafe fn read(
+        wr: &ibv_send_wr,
+        bytes: &mut Vec<u8>,
+        is_datagram: bool,
+    ) -> Result<Self, c_int> {
         let mut request = Self {
             wr_id: wr.wr_id,
             opcode: wr.opcode,
@@ -56,6 +63,14 @@ impl Request {
         // SAFETY: the union's member is the one that the operation names.
         unsafe {
             match wr.opcode {
+                _ if is_datagram => {
+                    let UdTarget {
+                        ah,
+                        remote_qpn,
+                        remote_qkey,
+                    } = wr.wr.ud;
+                    request.target = Target::of(ah, remote_qpn, remote_qkey);
+                }
                 IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
                     let atomic = wr.wr.atomic;
                     request.remote = atomic.remote_addr;
@@ -159,6 +174,9 @@ impl Core {
         bytes: &[u8],
     ) -> Result<(), c_int> {
         let qp = self.qps.get(handle).ok_or(libc::EINVAL)?;
+        if qp.is_datagram {
+            return self.post_datagram(handle, request, bytes);
+        }
         if qp.slots() >= qp.cap.max_send_wr.to_usize() {
             return Err(libc::ENOMEM);
         }
@@ -447,9 +465,9 @@ pub(crate) unsafe extern "C" fn post_send(
         };
         let mut core = engine.lock();
         let mut at = wr;
-        let mut outcome = match core.qps.find(handle, qp.addr()) {
-            Some(_) => Ok(()),
-            None => Err(libc::EINVAL),
+        let (mut outcome, is_datagram) = match core.qps.find(handle, qp.addr()) {
+            Some(found) => (Ok(()), found.is_datagram),
+            None => (Err(libc::EINVAL), false),
         };
         // Taken out, since `post` borrows the whole state; put back with its capacity.
         let mut bytes = std::mem::take(&mut core.inline);
@@ -457,7 +475,7 @@ pub(crate) unsafe extern "C" fn post_send(
             && let Some(one) = at.as_ref()
         {
             bytes.clear();
-            outcome = Request::read(one, &mut bytes)
+            outcome = Request::read(one, &mut bytes, is_datagram)
                 .and_then(|request| core.post(handle, &request, &bytes));
             if outcome.is_ok() {
                 at = one.next;

@@ -1,4 +1,5 @@
-//! Protection domains and what is in one: registered memory, address handles, shared receive queues.
+//! Protection domains and what is in one: registered memory, address handles, shared receive
+//! queues.
 //!
 //! A key is a steering tag, the same for both sides. Memory is used where it is: nothing is pinned,
 //! and pages need not be there.
@@ -12,6 +13,7 @@ use crate::{errno, number_of, pointer_failed};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{Access, RECEIVES_MAX, SharedId};
 use std::ffi::{c_int, c_uint, c_void};
+use std::net::Ipv6Addr;
 
 /// Most address handles.
 pub(crate) const AH_MAX: usize = 1 << 16;
@@ -275,6 +277,8 @@ pub(crate) unsafe extern "C" fn advise_mr(
 /// An address handle: the way to a port, checked.
 pub(crate) struct Ah {
     pd: u32,
+    /// Identifiers of this port and of the peer's.
+    pub(crate) ends: (Ipv6Addr, Ipv6Addr),
 }
 
 pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
@@ -283,14 +287,15 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
         let (Some((engine, domain)), Some(attr)) = (pd_of(pd), attr.as_ref()) else {
             return pointer_failed(libc::EINVAL);
         };
-        if let Err(error) = ends_of(attr) {
-            return pointer_failed(error);
-        }
+        let ends = match ends_of(attr) {
+            Ok(ends) => ends,
+            Err(error) => return pointer_failed(error),
+        };
         let mut core = engine.lock();
         if core.ahs.len() >= AH_MAX {
             return pointer_failed(libc::ENOMEM);
         }
-        let handle = core.ahs.insert(Ah { pd: domain });
+        let handle = core.ahs.insert(Ah { pd: domain, ends });
         let ah = Box::into_raw(Box::new(ibv_ah {
             context: (*pd).context,
             pd,

@@ -47,6 +47,7 @@ pub(crate) struct Qp {
     pub(crate) srq: Option<u32>,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) signals_all: bool,
+    pub(crate) is_datagram: bool,
     pub(crate) state: c_int,
     /// Attributes that the program has set.
     pub(crate) attr: ibv_qp_attr,
@@ -279,7 +280,13 @@ impl Core {
 
 fn is_supported(attr: &ibv_qp_init_attr) -> Result<(), c_int> {
     let cap = attr.cap;
-    if attr.qp_type != IBV_QPT_RC {
+    // Shared receives are connections' here.
+    let is_known = match attr.qp_type {
+        IBV_QPT_RC => true,
+        IBV_QPT_UD => attr.srq.is_null(),
+        _ => false,
+    };
+    if !is_known {
         return Err(libc::EOPNOTSUPP);
     }
     let is_within = cap.max_send_wr <= WORK_MAX
@@ -346,6 +353,7 @@ unsafe fn make(
             srq,
             cap: attr.cap,
             signals_all: attr.sq_sig_all != 0,
+            is_datagram: attr.qp_type == IBV_QPT_UD,
             state: IBV_QPS_RESET,
             attr: ibv_qp_attr {
                 path_mtu: IBV_MTU_4096,

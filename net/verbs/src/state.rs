@@ -19,6 +19,7 @@ use sidecore_rdma::{
 };
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::net::{Ipv6Addr, UdpSocket};
 
 /// Completions that one poll of the device takes.
 const TAKEN_MAX: usize = 64;
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) polls: u64,
     pub(crate) vain: u32,
     pub(crate) exchange: Exchange,
+    /// Sockets of datagram pairs, by the identifiers of their addresses.
+    pub(crate) datagrams: Vec<(Ipv6Addr, UdpSocket)>,
     pub(crate) watch: Watch,
 }
 
@@ -99,6 +102,7 @@ impl Core {
             polls: 0,
             vain: 0,
             exchange: Exchange::default(),
+            datagrams: Vec::new(),
             watch: Watch::default(),
         })
     }
@@ -114,9 +118,12 @@ impl Core {
     /// Makes progress, and records the results; true if there was any.
     pub(crate) fn progress(&mut self) -> bool {
         // If the engine is gone, its connections are flushed anyway.
-        let moved = self.device.progress().unwrap_or(true);
+        let mut moved = self.device.progress().unwrap_or(true);
         self.book();
         self.advance_exchange();
+        if self.device.take_watched() {
+            moved |= self.take_datagrams();
+        }
         moved
     }
 

@@ -2,6 +2,7 @@
 //! `ibv_create_cq_ex`(3)).
 
 use crate::abi::*;
+use crate::datagram::Target;
 use crate::fast::{Request, copy, pieces, read_pieces};
 use crate::pair::{QpObject, qp_of};
 use crate::queue::{CqObject, poll_cq};
@@ -38,7 +39,7 @@ pub(crate) fn extended(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_send_imm: Some(wr_send_imm),
         wr_send_inv: Some(wr_send_inv),
         wr_send_tso: Some(wr_refused),
-        wr_set_ud_addr: Some(wr_refused),
+        wr_set_ud_addr: Some(wr_set_ud_addr),
         wr_set_xrc_srqn: Some(wr_refused),
         wr_set_inline_data: Some(wr_set_inline_data),
         wr_set_inline_data_list: Some(wr_set_inline_data_list),
@@ -112,6 +113,17 @@ builders! {
 unsafe extern "C" fn wr_refused(qp: *mut ibv_qp_ex) {
     // SAFETY: as the builders.
     unsafe { batch(qp).error = libc::EOPNOTSUPP };
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, number: u32, key: u32) {
+    // SAFETY: as the builders; an address handle.
+    unsafe {
+        let batch = batch(qp);
+        match batch.requests.last_mut() {
+            Some(request) => request.target = Target::of(ah, number, key),
+            None => batch.error = libc::EINVAL,
+        }
+    }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {

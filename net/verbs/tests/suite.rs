@@ -152,7 +152,7 @@ fn librdmacm_s_examples_succeed() {
 }
 
 #[test]
-fn datagrams_are_refused() {
+fn datagrams_of_librdmacm_are_refused() {
     if !is_installed("udaddy") {
         return;
     }
@@ -186,6 +186,8 @@ fn pingpong_s_messages_come_back() {
         ("ibv_rc_pingpong", "-g 0 -N -c"),
         ("ibv_srq_pingpong", "-g 0"),
         ("ibv_srq_pingpong", "-g 0 -e -q 3"),
+        ("ibv_ud_pingpong", "-g 0"),
+        ("ibv_ud_pingpong", "-g 0 -e -s 2048"),
     ] {
         if is_installed(program) {
             let server = format!("{program} {options} -n 200");
@@ -314,6 +316,7 @@ parts! {
     a_peer_that_is_not_there_is_no_answer: "nobody";
     changes_of_state_have_their_attributes: "changes";
     two_processes_exchange_their_numbers: "processes";
+    datagrams_arrive_or_are_lost: "datagrams";
 }
 
 #[test]

@@ -426,7 +426,7 @@ static void misuse(void)
     CHECK(ibv_destroy_cq(NULL) == EINVAL && ibv_destroy_qp(NULL) == EINVAL);
     struct ibv_cq *cq = ibv_create_cq(context, 10, NULL, NULL, 0);
     CHECK(cq && empty(cq));
-    struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD,
+    struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UC,
                                     .cap = {.max_send_wr = 1, .max_recv_wr = 1}};
     CHECK(!ibv_create_qp(pd, &attr) && errno == EOPNOTSUPP);
     attr.qp_type = IBV_QPT_RC;
@@ -1596,7 +1596,7 @@ static void pollers(void)
 }
 
 /* A pair that the program connects itself, in the place of an identifier's. */
-static void bare(struct side *side)
+static void bare_of(struct side *side, int kind)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
     memset(side, 0, sizeof *side);
@@ -1610,7 +1610,7 @@ static void bare(struct side *side)
         .send_cq = side->cq,
         .recv_cq = side->cq,
         .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1},
-        .qp_type = IBV_QPT_RC,
+        .qp_type = kind,
     };
     side->id->qp = ibv_create_qp(side->pd, &attr);
     side->memory = calloc(1, BYTES);
@@ -1618,6 +1618,11 @@ static void bare(struct side *side)
                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
     CHECK(side->pd && side->cq && side->id->qp && side->mr);
+}
+
+static void bare(struct side *side)
+{
+    bare_of(side, IBV_QPT_RC);
 }
 
 static void bare_release(struct side *side)
@@ -1958,6 +1963,84 @@ static void processes(void)
     }
 }
 
+static void datagram(struct side *from, struct ibv_ah *ah, struct side *to, uint32_t key,
+                     uint32_t bytes)
+{
+    struct ibv_sge sge = piece(from, 1000, bytes);
+    struct ibv_send_wr wr = {.wr_id = 7, .sg_list = &sge, .num_sge = 1, .imm_data = htonl(5),
+                             .opcode = IBV_WR_SEND_WITH_IMM, .send_flags = IBV_SEND_SIGNALED,
+                             .wr.ud = {ah, to->id->qp->qp_num, key}}, *bad;
+    CHECK(ibv_post_send(from->id->qp, &wr, &bad) == 0);
+    struct ibv_wc wc = polled(from->cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_SEND && wc.wr_id == 7);
+}
+
+/* Datagrams: a header in front of each, lost without a receive or with another key. */
+static void datagrams(void)
+{
+    struct side a, b, *both[] = {&a, &b};
+    struct ibv_qp_attr attr = {.port_num = 1, .qkey = 0x1234};
+    for (int i = 0; i < 2; i++) {
+        bare_of(both[i], IBV_QPT_UD);
+        struct ibv_qp *qp = both[i]->id->qp;
+        int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+        attr.qp_state = IBV_QPS_INIT;
+        CHECK(ibv_modify_qp(qp, &attr, mask) == EINVAL);
+        CHECK(ibv_modify_qp(qp, &attr, mask | IBV_QP_QKEY) == 0);
+        attr.qp_state = IBV_QPS_RTR;
+        CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV) == EINVAL);
+        CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+        attr.qp_state = IBV_QPS_RTS;
+        CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+    }
+    struct ibv_qp_attr way = towards(&a, 0, 0);
+    struct ibv_ah *ah = ibv_create_ah(a.pd, &way.ah_attr);
+    CHECK(ah);
+    strcpy(a.memory + 1000, "datagram");
+    /* Lost: no receive, another key. */
+    datagram(&a, ah, &b, 0x1234, 9);
+    CHECK(empty(b.cq));
+    CHECK(receive(&b, 1, 0, 48) == 0 && receive(&b, 2, 2000, 49) == 0);
+    CHECK(receive(&b, 3, 4000, 40 + 4096) == 0);
+    datagram(&a, ah, &b, 0x1235, 9);
+    CHECK(empty(b.cq));
+    /* One byte too short, and the last byte that fits. */
+    datagram(&a, ah, &b, 0x1234, 9);
+    struct ibv_wc wc = polled(b.cq);
+    CHECK(wc.status == IBV_WC_LOC_LEN_ERR && wc.wr_id == 1 && b.memory[40] == 0);
+    datagram(&a, ah, &b, 0x80000000, 9);
+    wc = polled(b.cq);
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 2 && wc.byte_len == 49);
+    CHECK(wc.opcode == IBV_WC_RECV && wc.wc_flags == (IBV_WC_GRH | IBV_WC_WITH_IMM));
+    CHECK(wc.src_qp == a.id->qp->qp_num && ntohl(wc.imm_data) == 5);
+    CHECK(strcmp(b.memory + 2040, "datagram") == 0);
+    struct ibv_grh *route = (struct ibv_grh *)(b.memory + 2000);
+    CHECK(memcmp(&route->sgid, &way.ah_attr.grh.dgid, 16) == 0);
+    CHECK(memcmp(&route->dgid, &way.ah_attr.grh.dgid, 16) == 0);
+    datagram(&a, ah, &b, 0x1234, 4096);
+    wc = polled(b.cq);
+    CHECK(wc.wr_id == 3 && wc.byte_len == 4136);
+    CHECK(memcmp(a.memory + 1000, b.memory + 4040, 4096) == 0);
+    /* Too long, of another kind, without a way. */
+    struct ibv_sge sge = piece(&a, 0, 4097);
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+                             .wr.ud = {ah, b.id->qp->qp_num, 0x1234}}, *bad;
+    CHECK(ibv_post_send(a.id->qp, &wr, &bad) == EINVAL && bad == &wr);
+    sge.length = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    CHECK(ibv_post_send(a.id->qp, &wr, &bad) == EOPNOTSUPP);
+    wr.opcode = IBV_WR_SEND;
+    wr.wr.ud.ah = NULL;
+    CHECK(ibv_post_send(a.id->qp, &wr, &bad) == EINVAL);
+    attr.qp_state = IBV_QPS_ERR;
+    CHECK(receive(&b, 4, 0, 64) == 0 && ibv_modify_qp(b.id->qp, &attr, IBV_QP_STATE) == 0);
+    wc = polled(b.cq);
+    CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 4);
+    CHECK(ibv_dealloc_pd(a.pd) == EBUSY && ibv_destroy_ah(ah) == 0);
+    bare_release(&a);
+    bare_release(&b);
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -1975,7 +2058,7 @@ int main(int count, char **arguments)
         {"pollers", pollers},       {"copies", copies},   {"unread", unread},
         {"ended", ended},           {"moved", moved},     {"direct", direct},
         {"loop", loop},             {"nobody", nobody},   {"changes", changes},
-        {"processes", processes},
+        {"processes", processes},   {"datagrams", datagrams},
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (count == 2 && strcmp(arguments[1], tests[i].name) == 0) {

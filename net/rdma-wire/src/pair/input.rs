@@ -11,8 +11,7 @@ use super::sends::Outstanding;
 use super::{Pair, request_cause, tagged_cause};
 use crate::domain::{Access, Domain};
 use crate::memory::Memory;
-use crate::piece::PIECES_MAX;
-use crate::refusal::Fault;
+use crate::piece::{Fault, PIECES_MAX};
 use crate::wire::ddp::{
     ATOMIC_BYTES, ATOMIC_RESPONSE_BYTES, AtomicRequest, AtomicResponse, Header, IMMEDIATE_BYTES,
     Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, READ_BYTES,

@@ -25,8 +25,7 @@ pub use options::{DEPTH_MAX, Options, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_
 use crate::domain::{Access, Domain, PairId};
 use crate::framing::{Deframer, Step};
 use crate::memory::Memory;
-use crate::piece::{Piece, Receive, SharedId, message_bytes};
-use crate::refusal::{Fault, PostError};
+use crate::piece::{Fault, Piece, PostError, Receive, SharedId, message_bytes};
 use crate::wire::mpa::{Side, StartError};
 use crate::wire::terminate::{Cause, Terminate};
 use crate::work::{Completion, Kind, Post};

@@ -10,8 +10,7 @@ use super::{Pair, Ready, SEGMENT_BYTES_MIN, State};
 use crate::Stag;
 use crate::domain::{Access, Domain, PairId};
 use crate::memory::Memory;
-use crate::piece::{Piece, message_bytes};
-use crate::refusal::Fault;
+use crate::piece::{Fault, Piece, message_bytes};
 use crate::wire::ddp::{
     AtomicRequest, AtomicResponse, Header, Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST,
     QUEUE_SEND, QUEUE_TERMINATE, ReadRequest, Target,

@@ -6,8 +6,7 @@
 use super::completions::{Completions, completion};
 use super::options::Options;
 use crate::domain::Domain;
-use crate::piece::{Pieces, Receive, SharedId, message_bytes};
-use crate::refusal::PostError;
+use crate::piece::{Pieces, PostError, Receive, SharedId, message_bytes};
 use crate::wire::ddp::{Header, Opcode, QUEUE_SEND, Target};
 use crate::wire::terminate::Cause;
 use crate::work::{Kind, Status};

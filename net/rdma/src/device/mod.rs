@@ -12,7 +12,6 @@
 
 mod ids;
 mod link;
-mod opening;
 mod outcome;
 mod shared;
 mod tables;
@@ -23,13 +22,12 @@ pub use transport::Transport;
 
 use crate::flow::BUFFER_BYTES;
 use crate::{Adapter, Options, Post, RdmaError, Receive, State};
-use link::Link;
-use opening::Opening;
+use link::{Link, Opening};
 use shared::Shared;
 use sidecore_rdma_wire::{Pair, PairId};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use tables::{CompletionQueues, Links, Table};
 use transport::{Net, Ready};
@@ -70,6 +68,8 @@ pub struct Device {
     /// Closed connections that have not ended yet.
     lingering: Vec<u32>,
     ready: Vec<Ready>,
+    /// A descriptor of its owner has something.
+    is_watched_ready: bool,
     buffer: Vec<u8>,
     opening: Opening,
 }
@@ -101,6 +101,7 @@ impl Device {
             blocked: VecDeque::new(),
             lingering: Vec::new(),
             ready: Vec::new(),
+            is_watched_ready: false,
             buffer: vec![0; BUFFER_BYTES],
             opening: Opening::new(),
         })
@@ -145,42 +146,6 @@ impl Device {
         self.begin_listening(backlog, options, |net, number, backlog| {
             net.listen(number, local, backlog)
         })
-    }
-
-    /// Listens at a TCP socket of the kernel that is bound and does not block: for a port that its
-    /// owner has kept before it listens. Otherwise as [`Self::listen`].
-    ///
-    /// # Errors
-    /// The device is on a stack; too many listeners; the system's.
-    pub fn listen_at(
-        &mut self,
-        socket: OwnedFd,
-        backlog: usize,
-        options: Options,
-    ) -> Result<ListenerId, RdmaError> {
-        self.begin_listening(backlog, options, |net, number, backlog| {
-            net.listen_at(number, socket, backlog)
-        })
-    }
-
-    fn begin_listening(
-        &mut self,
-        backlog: usize,
-        options: Options,
-        listen: impl FnOnce(&mut Net, u32, u16) -> Result<(), RdmaError>,
-    ) -> Result<ListenerId, RdmaError> {
-        let number = self.listeners.vacant();
-        let number = number.ok_or(RdmaError::TooMany("listeners", LISTENERS_MAX))?;
-        let backlog =
-            u16::try_from(backlog).map_or(BACKLOG_MAX, |backlog| backlog.clamp(1, BACKLOG_MAX));
-        listen(&mut self.net, number, backlog)?;
-        let listening = Listening {
-            options: self.net.fitted(options),
-            backlog: backlog.into(),
-            pending: VecDeque::new(),
-        };
-        self.listeners.put(number, listening);
-        Ok(ListenerId(number))
     }
 
     /// The address of a listener.
@@ -415,6 +380,7 @@ impl Device {
             match one {
                 Ready::Link(index) => self.advance(index),
                 Ready::Listener(index) => self.take_connections(index),
+                Ready::Watched => self.is_watched_ready = true,
             }
         }
         ready.clear();

@@ -1,14 +1,19 @@
-//! Results of progress: events, completions, freed places.
+//! Listeners, and results of progress: events, completions, freed places.
 //!
 //! Must stay true: an event is reported once; a completion stays in its pair until its queue has
 //! room.
 
 use super::link::{Link, Reported};
-use super::{ACCEPTS_MAX, Device, Event, LINGER, ListenerId, Queued};
+use super::transport::Net;
+use super::{
+    ACCEPTS_MAX, BACKLOG_MAX, Device, Event, LINGER, LISTENERS_MAX, ListenerId, Listening, Queued,
+};
 use crate::flow::Moved;
-use crate::{End, Kind, State};
+use crate::{End, Kind, Options, RdmaError, State};
 use sidecore_rdma_wire::{Pair, PairId};
+use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 impl Device {
@@ -209,6 +214,56 @@ impl Device {
         }
     }
 
+    /// Listens at a TCP socket of the kernel that is bound and does not block: for a port that its
+    /// owner has kept before it listens. Otherwise as [`Self::listen`].
+    ///
+    /// # Errors
+    /// The device is on a stack; too many listeners; the system's.
+    pub fn listen_at(
+        &mut self,
+        socket: OwnedFd,
+        backlog: usize,
+        options: Options,
+    ) -> Result<ListenerId, RdmaError> {
+        self.begin_listening(backlog, options, |net, number, backlog| {
+            net.listen_at(number, socket, backlog)
+        })
+    }
+
+    pub(super) fn begin_listening(
+        &mut self,
+        backlog: usize,
+        options: Options,
+        listen: impl FnOnce(&mut Net, u32, u16) -> Result<(), RdmaError>,
+    ) -> Result<ListenerId, RdmaError> {
+        let number = self.listeners.vacant();
+        let number = number.ok_or(RdmaError::TooMany("listeners", LISTENERS_MAX))?;
+        let backlog =
+            u16::try_from(backlog).map_or(BACKLOG_MAX, |backlog| backlog.clamp(1, BACKLOG_MAX));
+        listen(&mut self.net, number, backlog)?;
+        let listening = Listening {
+            options: self.net.fitted(options),
+            backlog: backlog.into(),
+            pending: VecDeque::new(),
+        };
+        self.listeners.put(number, listening);
+        Ok(ListenerId(number))
+    }
+
+    /// Makes progress also when a descriptor of its owner is readable, which
+    /// [`Self::take_watched`] then says. For devices on the kernel's sockets.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), RdmaError> {
+        self.net.watch(descriptor)
+    }
+
+    /// True if a watched descriptor has been readable since the last call.
+    pub fn take_watched(&mut self) -> bool {
+        std::mem::take(&mut self.is_watched_ready)
+    }
+
     /// Accepts new connections of a listener.
     pub(super) fn take_connections(&mut self, listener: u32) {
         for _ in 0..ACCEPTS_MAX {
@@ -284,7 +339,7 @@ impl Device {
 mod tests {
     use super::super::tables::Links;
     use super::*;
-    use crate::{ConnectionId, Options, Post, Queues, Transport, Work};
+    use crate::{ConnectionId, Post, Queues, Transport, Work};
     use std::net::SocketAddr;
     use std::time::Duration;
 

@@ -31,6 +31,8 @@ const PORT_MIN: u16 = 49_152;
 const PORTS_MAX: u16 = 256;
 /// Flag in a listener's event data, in addition to its number.
 const IS_LISTENER: u64 = 1 << 32;
+/// Event data of the owner's descriptors.
+const WATCHED: u64 = 1 << 33;
 
 /// Transports for a device's streams.
 #[derive(Debug)]
@@ -87,11 +89,12 @@ pub(super) enum Wire {
     Stack(Socket),
 }
 
-/// A connection or listener that can make progress.
+/// A connection or listener that can make progress; or a descriptor of the owner.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ready {
     Link(u32),
     Listener(u32),
+    Watched,
 }
 
 /// As the data of an event of epoll.
@@ -100,12 +103,16 @@ impl From<Ready> for EventData {
         Self::new_u64(match ready {
             Ready::Link(index) => index.into(),
             Ready::Listener(index) => IS_LISTENER | u64::from(index),
+            Ready::Watched => WATCHED,
         })
     }
 }
 
 impl From<u64> for Ready {
     fn from(data: u64) -> Self {
+        if data == WATCHED {
+            return Self::Watched;
+        }
         // The lower half is the number.
         let index = data as u32;
         if data & IS_LISTENER == 0 {
@@ -449,6 +456,15 @@ impl Net {
                 ready.extend(again.drain(..).map(Ready::Listener));
             }
         }
+        Ok(())
+    }
+
+    pub(super) fn watch(&self, descriptor: BorrowedFd<'_>) -> Result<(), RdmaError> {
+        let Self::Kernel { epoll, .. } = self else {
+            return Err(io::Error::from(io::ErrorKind::Unsupported).into());
+        };
+        let data = Ready::Watched.into();
+        epoll::add(epoll, descriptor, data, EventFlags::IN).map_err(io::Error::from)?;
         Ok(())
     }
 
