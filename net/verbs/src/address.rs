@@ -120,7 +120,7 @@ pub(crate) fn places() -> &'static [Place] {
             let found = transport.addresses().unwrap_or_default();
             return sorted(found.into_iter().map(alone).collect(), None);
         }
-        // An address of documentation: it is nobody's, and its route is the default one.
+        // An address of documentation, which no host has: its route is the default one.
         let far = SocketAddr::from(([192, 0, 2, 1], 9));
         let main = route(None, far).ok().map(|local| local.ip());
         sorted(interfaces(), main)

@@ -313,7 +313,7 @@ parts! {
     several_threads_poll_a_queue_in_steps: "pollers";
     pairs_connect_by_their_numbers: "direct";
     a_pair_can_be_its_own_peer: "loop";
-    a_peer_that_is_not_there_is_no_answer: "nobody";
+    a_peer_that_is_not_there_is_no_answer: "absent";
     changes_of_state_have_their_attributes: "changes";
     two_processes_exchange_their_numbers: "processes";
     datagrams_arrive_or_are_lost: "datagrams";

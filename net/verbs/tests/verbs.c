@@ -1781,7 +1781,7 @@ static void loop(void)
 
 /* Peers that there are not: of no process, of this one, one that expects another pair, and one of
  * another address. */
-static void nobody(void)
+static void absent(void)
 {
     struct side a, b, c;
     bare(&b);
@@ -2057,7 +2057,7 @@ int main(int count, char **arguments)
         {"migrated", migrated},     {"forked", forked},   {"properties", properties},
         {"pollers", pollers},       {"copies", copies},   {"unread", unread},
         {"ended", ended},           {"moved", moved},     {"direct", direct},
-        {"loop", loop},             {"nobody", nobody},   {"changes", changes},
+        {"loop", loop},             {"absent", absent},   {"changes", changes},
         {"processes", processes},   {"datagrams", datagrams},
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
