@@ -311,7 +311,7 @@ impl Core {
             return Err(IBV_WC_LOC_LEN_ERR);
         }
         let [mut first, mut rest] = parts;
-        for piece in &receive.pieces {
+        for piece in receive.pieces.iter().filter(|piece| piece.bytes > 0) {
             let place = self
                 .device
                 .adapter()

@@ -22,7 +22,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use sidecore_rdma::{ConnectionId, End, ListenerId};
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ pub(crate) fn port_of(number: u32) -> Option<u16> {
 /// A socket that keeps a port of all addresses from others, as long as it exists.
 fn reserve(port: u16) -> Option<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let any = [
+    let any: [(AddressFamily, IpAddr); 2] = [
         (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
         (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
     ];
