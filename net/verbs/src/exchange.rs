@@ -39,6 +39,8 @@ const PARKED_MAX: usize = 256;
 const PARKED_FOR_ONE: usize = 4;
 /// Connections that the listener has and that are not accepted.
 const BACKLOG: usize = 1024;
+/// Least time between two looks at the pairs that wait.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What a process has for the pairs that its program connects.
 #[derive(Default)]
@@ -216,6 +218,9 @@ impl Core {
             }
             self.look_again(handle);
         }
+        // Many pairs that wait must not fill the time with looks at all of them.
+        let earliest = now + LOOK;
+        self.exchange.due = self.exchange.due.map(|due| due.max(earliest));
     }
 
     /// Time until the next look at pairs that wait.
