@@ -232,10 +232,11 @@ impl Core {
             }
             let place = self.device.adapter().check(owner, *piece, Access::NONE);
             match place {
-                // SAFETY: registered memory of the program, as was just checked, which it leaves
-                // alone until the completion.
                 Ok(Some(place)) => {
-                    to.extend_from_slice(unsafe { std::slice::from_raw_parts(place, count) })
+                    // SAFETY: registered memory of the program, as was just checked, which it
+                    // leaves alone until the completion.
+                    let bytes = unsafe { std::slice::from_raw_parts(place, count) };
+                    to.extend_from_slice(bytes);
                 }
                 _ if count == 0 => {}
                 _ => return Err(libc::EINVAL),
