@@ -8,7 +8,7 @@
 
 use crate::marked::{address, call, credentials, kernels_option, waiting_call};
 use crate::real::{errno, flags_of, int, is_in_first_page, length, real, set_errno};
-use crate::table::{self, Kind, LINGERS, LISTENS, new, record};
+use crate::table::{self, Kind, LINGERS, LISTENS, Record, new, record};
 use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::{
     BY_ITSELF, Hello, Hint, LINGER, LISTENER_CLOSED, MARK, NAME_BYTES, Name, Role,
@@ -44,7 +44,9 @@ pub(crate) unsafe fn connect(
     to: *const libc::sockaddr,
     bytes: libc::socklen_t,
 ) -> Option<c_int> {
-    let record = record(file).filter(|record| record.kind() == Kind::Candidate)?;
+    let is_stream = |record: &&Record| !record.has(table::DATAGRAMS);
+    let record = record(file).filter(|record| record.kind() == Kind::Candidate);
+    let record = record.filter(is_stream)?;
     // SAFETY: by the caller.
     if unsafe { is_loopback(to, bytes) } {
         crate::spin::allow();
@@ -259,7 +261,7 @@ pub(crate) fn inherit() {
 }
 
 /// Records a socket that came from another process: a listener, whose close is reported, what may
-/// be a session for which that process has rings, or a UDP socket.
+/// be a session for which that process has rings, or a UDP socket, which may have some, too.
 pub(crate) fn meet(file: c_int) {
     let has = |name, value| kernels_option(file, name) == Some(value);
     let is_local = has(libc::SO_DOMAIN, libc::AF_UNIX) && has(libc::SO_TYPE, libc::SOCK_STREAM);
@@ -270,6 +272,8 @@ pub(crate) fn meet(file: c_int) {
         if has(libc::SO_PROTOCOL, libc::IPPROTO_UDP) {
             record.begin(Kind::Barred);
             record.add(table::DATAGRAMS);
+            // The other process may have rings.
+            table::note_inherited(record);
         }
         return;
     }

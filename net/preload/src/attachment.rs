@@ -7,8 +7,8 @@
 use crate::real::{count, errno, int, length, real};
 use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::{
-    ATTACH, GROW, LARGE_BYTES, LEVEL, LINGER, Process, SEGMENT_BYTES, SLAB_BYTES, SLAB_STREAMS,
-    STREAMS, Stream, UPGRADE, VERSION, WAITER, WAITERS, WORDS,
+    ATTACH, DATAGRAM_RINGS, GROW, LARGE_BYTES, LEVEL, LINGER, Process, SEGMENT_BYTES, SLAB_BYTES,
+    SLAB_STREAMS, STREAMS, Stream, UPGRADE, VERSION, WAITER, WAITERS, WORDS,
 };
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::{SharedMapping, SysError};
@@ -176,6 +176,26 @@ impl Attachment {
     /// rings that this process cannot use.
     pub(crate) fn upgrade(&self, descriptor: c_int) -> Result<u32, c_int> {
         let [number, file, _, _] = request(descriptor, UPGRADE, self.number)?;
+        self.open_slab(number, file)
+    }
+
+    /// The same for a datagram socket, whose rings are large ones; and true if that is of IPv6.
+    pub(crate) fn upgrade_datagrams(&self, descriptor: c_int) -> Result<(u32, bool), c_int> {
+        let [number, file, large, is_v6] = request(descriptor, DATAGRAM_RINGS, self.number)?;
+        if let Some(mapping) = map(large.cast_signed(), LARGE_BYTES)
+            && let Some(place) = self.large.get(number.to_usize())
+        {
+            place.set(mapping).ok();
+        }
+        let number = self.open_slab(number, file)?;
+        let has_large = self.stream(number).is_some_and(|stream| stream.has_large());
+        has_large
+            .then_some((number, is_v6 != 0))
+            .ok_or(libc::EPROTO)
+    }
+
+    /// Maps a stream's slab, if this is its first stream.
+    fn open_slab(&self, number: u32, file: u32) -> Result<u32, c_int> {
         let Some(place) = self.slabs.get((number / SLAB_STREAMS).to_usize()) else {
             return Err(libc::EPROTO);
         };

@@ -4,7 +4,7 @@ use crate::real::{errno, is_in_first_page, real, set_errno};
 use crate::rings::in_kernel;
 use crate::stream::{self, Done};
 use crate::table::{Kind, ROUTES, record};
-use crate::{accepting, attachment, closing, datagrams, rings};
+use crate::{accepting, attachment, closing, records, rings};
 use sidecore_sys::control_message::{ControlMessages, judge_for_tcp};
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -100,6 +100,10 @@ pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isi
         )
     };
     if !rings::has_rings(file) {
+        // SAFETY: as of read(2).
+        if let Some(read) = unsafe { records::receive_plain(file, &[one(to, bytes)], None) } {
+            return read;
+        }
         if routes(file) {
             return hear_routes(file, to, bytes, 0);
         }
@@ -121,6 +125,11 @@ pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int
     match pieces(to, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => {
             end_receiving(file, read_rings(file, pieces), kernel)
+        }
+        Some(pieces) if records::is_datagram(file) => {
+            // SAFETY: as of readv(2).
+            let read = unsafe { records::receive_plain(file, pieces, None) };
+            read.unwrap_or_else(|| closing::receive(file, 1, || kernel(false)))
         }
         Some(pieces) if routes(file) => {
             let mut message = message_of(pieces);
@@ -144,6 +153,11 @@ pub unsafe extern "C" fn recv(file: c_int, to: *mut c_void, bytes: usize, flags:
     };
     meet(file);
     if !rings::has_rings(file) {
+        let pieces = [one(to, bytes)];
+        // SAFETY: as of recv(2).
+        if let Some(read) = unsafe { records::receive_plain(file, &pieces, Some(flags)) } {
+            return read;
+        }
         if routes(file) {
             return hear_routes(file, to, bytes, flags);
         }
@@ -170,8 +184,7 @@ pub unsafe extern "C" fn recvfrom(
         })
     };
     // SAFETY: as of recvfrom(2).
-    if let Some(read) = unsafe { datagrams::receive_from(file, to, bytes, flags, from, from_bytes) }
-    {
+    if let Some(read) = unsafe { records::receive_from(file, to, bytes, flags, from, from_bytes) } {
         return read;
     }
     meet(file);
@@ -212,7 +225,9 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
     };
     let is_nowhere = is_in_first_page(message.addr());
     // SAFETY: as of recvmsg(2).
-    if !is_nowhere && let Some(read) = unsafe { datagrams::receive(file, &mut *message, flags) } {
+    if !is_nowhere
+        && let Some(read) = unsafe { records::receive_message(file, &mut *message, flags) }
+    {
         return read;
     }
     meet(file);
@@ -264,11 +279,11 @@ pub unsafe extern "C" fn recvmmsg(
     limit: *mut libc::timespec,
 ) -> c_int {
     // SAFETY: as of recvmmsg(2).
-    if let Some(read) = unsafe { datagrams::receive_many(file, messages, count, flags) } {
+    if let Some(read) = unsafe { records::receive_many(file, messages, count, flags) } {
         return read;
     }
-    rings::bar(file);
-    in_kernel(file, false, move || {
+    let are_kept = keeps_rings(file);
+    in_kernel(file, are_kept, move || {
         real!(recvmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
             flags => c_int, limit => *mut libc::timespec) -> c_int)
     })
@@ -285,6 +300,10 @@ pub unsafe extern "C" fn write(file: c_int, from: *const c_void, bytes: usize) -
         )
     };
     if !rings::has_rings(file) {
+        // SAFETY: as of write(2).
+        if let Some(sent) = unsafe { records::send_plain(file, &[one(from, bytes)], 0) } {
+            return sent;
+        }
         if closing::has_ended(file) {
             // SAFETY: as of write(2).
             return unsafe { send(file, from, bytes, 0) };
@@ -310,6 +329,11 @@ pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_
     match pieces(from, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => {
             end_writing(file, stream::send(file, pieces, 0), pieces, kernel)
+        }
+        Some(pieces) if records::is_datagram(file) => {
+            // SAFETY: as of writev(2).
+            let sent = unsafe { records::send_plain(file, pieces, 0) };
+            sent.unwrap_or_else(|| closing::note_sent(file, kernel(false)))
         }
         Some(pieces) if closing::has_ended(file) || routes(file) => {
             let message = message_of(pieces);
@@ -339,6 +363,10 @@ pub unsafe extern "C" fn send(
         move |had_rings| closing::send(file, flags, || bytes, move |flags| work(flags, had_rings));
     meet(file);
     if !rings::has_rings(file) {
+        // SAFETY: as of send(2).
+        if let Some(sent) = unsafe { records::send_plain(file, &[one(from, bytes)], flags) } {
+            return sent;
+        }
         if routes(file) {
             return ask_routes(file, from, bytes, flags);
         }
@@ -366,7 +394,7 @@ pub unsafe extern "C" fn sendto(
     let kernel =
         move |had_rings| closing::send(file, flags, || bytes, move |flags| work(flags, had_rings));
     // SAFETY: as of sendto(2).
-    if let Some(sent) = unsafe { datagrams::send_to(file, from, bytes, flags, to, to_bytes) } {
+    if let Some(sent) = unsafe { records::send_to(file, from, bytes, flags, to, to_bytes) } {
         return sent;
     }
     if to.is_null() {
@@ -376,7 +404,7 @@ pub unsafe extern "C" fn sendto(
         }
     }
     if !rings::has_rings(file) {
-        return kernel(false);
+        return kernel(records::are_kept(file));
     }
     end(stream::send(file, &[one(from, bytes)], flags), kernel)
 }
@@ -396,7 +424,7 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
     // SAFETY: the program says that a message's header is there.
     let header = unsafe { &*message };
     // SAFETY: as of sendmsg(2).
-    if let Some(sent) = unsafe { datagrams::send(file, header, flags) } {
+    if let Some(sent) = unsafe { records::send_message(file, header, flags) } {
         return sent;
     }
     let control = control(header);
@@ -425,7 +453,7 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
             };
             end(done, kernel)
         }
-        Some(_) => kernel(false),
+        Some(_) => kernel(records::are_kept(file)),
         None => kernel(true),
     }
 }
@@ -439,14 +467,22 @@ pub unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     // SAFETY: as of sendmmsg(2).
-    if let Some(sent) = unsafe { datagrams::send_many(file, messages, count, flags) } {
+    if let Some(sent) = unsafe { records::send_many(file, messages, count, flags) } {
         return sent;
     }
-    rings::bar(file);
-    in_kernel(file, false, move || {
+    let are_kept = keeps_rings(file);
+    in_kernel(file, are_kept, move || {
         real!(sendmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
             flags => c_int) -> c_int)
     })
+}
+
+/// True if a datagram socket keeps its rings in a call of many messages; a stream does not.
+fn keeps_rings(file: c_int) -> bool {
+    if !records::is_datagram(file) {
+        rings::bar(file);
+    }
+    records::are_kept(file)
 }
 
 /// The control messages of a message; an error if they exceed the kernel's limit.

@@ -13,7 +13,7 @@ use crate::real::{
     Framed, bytes_at, count as number_of, has_sound_name, is_in_first_page, length, move_message,
     pieces_of, real, segment_of, whole_of,
 };
-use crate::rings::is_due;
+use crate::rings::{in_kernel, is_due};
 use crate::table::{self, Record, record};
 use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::DATAGRAMS;
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// a child would find one held that a thread of its parent has.
 static DIRECTORY: AtomicPtr<SharedMapping> = AtomicPtr::new(ptr::null_mut());
 
-fn directory() -> Option<Directory<'static>> {
+pub(crate) fn directory() -> Option<Directory<'static>> {
     // SAFETY: null, or what `keep` has leaked.
     let mapping = unsafe { DIRECTORY.load(Ordering::Acquire).as_ref() };
     Directory::over(mapping?.slice())
@@ -75,7 +75,7 @@ fn state_of(file: c_int, record: &Record) -> Option<PlaceState> {
 
 /// Asks the supervisor for a place.
 #[cold]
-fn ask(file: c_int, record: &Record) -> Option<PlaceState> {
+pub(crate) fn ask(file: c_int, record: &Record) -> Option<PlaceState> {
     record.calls.store(0, Ordering::Relaxed);
     let has_directory = directory().is_some();
     let mut state = None;
@@ -163,7 +163,8 @@ pub(crate) unsafe fn receive(
         asked.msg_namelen = length(NAME_BYTES);
         let arguments = [file.into(), address(&raw mut asked), flags.into(), 0, 0];
         // SAFETY: by the caller; the name outlives the call.
-        let received = unsafe { waiting_call(libc::SYS_recvmsg, arguments) };
+        let work = || unsafe { waiting_call(libc::SYS_recvmsg, arguments) };
+        let received = in_kernel(file, false, work);
         if received < 0 {
             return Some(-1);
         }
@@ -260,7 +261,8 @@ unsafe fn receive_some(
         0,
     ];
     // SAFETY: by the caller; the names outlive the call.
-    let received = unsafe { waiting_call(libc::SYS_recvmmsg, arguments) };
+    let work = || unsafe { waiting_call(libc::SYS_recvmmsg, arguments) };
+    let received = in_kernel(file, false, work);
     let Ok(received) = usize::try_from(received) else {
         return Some(Err(()));
     };
@@ -306,7 +308,7 @@ fn source_of(
 
 /// The origin of a message.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+pub(crate) enum Source {
     /// No message has come: it is the end.
     Nothing,
     Peer {
@@ -321,7 +323,7 @@ enum Source {
 /// # Safety
 /// `header` is the program's, and the kernel has written what `received` refers to: the program's
 /// control messages.
-unsafe fn finish(header: &mut libc::msghdr, received: &libc::msghdr, source: Source) {
+pub(crate) unsafe fn finish(header: &mut libc::msghdr, received: &libc::msghdr, source: Source) {
     header.msg_controllen = received.msg_controllen;
     header.msg_flags = received.msg_flags;
     let Source::Peer { from, to, is_v6 } = source else {
@@ -541,7 +543,7 @@ unsafe fn prepare(
 ///
 /// # Safety
 /// The header is the program's, and has a name.
-unsafe fn peer_of(
+pub(crate) unsafe fn peer_of(
     state: PlaceState,
     directory: Directory<'_>,
     header: &libc::msghdr,
@@ -584,7 +586,7 @@ fn cost_of(bytes: usize, datagrams: usize) -> u32 {
 }
 
 /// Flags of a send that do not concern the datagram.
-const PLAIN_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM;
+pub(crate) const PLAIN_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM;
 /// Datagrams of other processes that one call skips.
 const FOREIGN_MAX: usize = 64;
 /// Memory of messages that the supervisor has not taken, in bytes: less than the kernel's default

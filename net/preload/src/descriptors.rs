@@ -2,7 +2,7 @@
 
 use crate::real::{FIONREAD, flags_of, real, set_errno};
 use crate::table::{self, Kind, kind, new, record};
-use crate::{accepting, attachment, closing, interest, rings, stream};
+use crate::{accepting, attachment, closing, interest, records, rings, stream};
 use sidecore_bare::width::ToUsize;
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::Ordering;
@@ -12,18 +12,15 @@ use std::sync::atomic::Ordering;
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let made = real!(socket(domain => c_int, kind => c_int, protocol => c_int) -> c_int);
     let is_inet = matches!(domain, libc::AF_INET | libc::AF_INET6);
-    let is_stream = kind & 0xf == libc::SOCK_STREAM;
-    new(
-        made,
-        if is_inet && is_stream {
-            Kind::Candidate
-        } else {
-            Kind::Barred
-        },
-    );
+    let is_udp = kind & 0xf == libc::SOCK_DGRAM && matches!(protocol, 0 | libc::IPPROTO_UDP);
+    let first = match kind & 0xf {
+        libc::SOCK_STREAM if is_inet => Kind::Candidate,
+        _ if is_inet && is_udp => rings::datagrams_kind(),
+        _ => Kind::Barred,
+    };
+    new(made, first);
     if is_inet
-        && kind & 0xf == libc::SOCK_DGRAM
-        && matches!(protocol, 0 | libc::IPPROTO_UDP)
+        && is_udp
         && let Some(record) = record(made)
     {
         record.add(table::DATAGRAMS);
@@ -133,6 +130,7 @@ pub unsafe extern "C" fn shutdown(file: c_int, how: c_int) -> c_int {
     match record(file) {
         Some(record)
             if record.kind() == Kind::Ring
+                && !record.has(table::DATAGRAMS)
                 && how == libc::SHUT_WR
                 && record.waits.load(Ordering::SeqCst) == 0 =>
         {
@@ -198,6 +196,7 @@ pub unsafe extern "C" fn setsockopt(
         rings::bar(file);
     }
     if let Some(record) = record(file) {
+        records::judge_option(file, record, level, name);
         // SO_RCVTIMEO or SO_SNDTIMEO may be among them; both are read again when needed.
         record.forget_patience();
     }
@@ -474,7 +473,8 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     if kind(file) == Kind::Ring {
         if request == FIONREAD
             && !argument.is_null()
-            && let Some(bytes) = stream::readable_bytes(file)
+            && let Some(bytes) =
+                records::readable_bytes(file).or_else(|| stream::readable_bytes(file))
         {
             // SAFETY: the program says that a number is there.
             unsafe { *argument.cast::<c_int>() = bytes };

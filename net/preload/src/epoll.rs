@@ -50,6 +50,7 @@ pub(crate) fn change(
     rings::bar_instance(descriptor, record);
     // Armed again, so no event was reported since.
     if record.kind() == Kind::Candidate
+        && !record.has(table::DATAGRAMS)
         && operation == libc::EPOLL_CTL_MOD
         && record.epoll() == Some(epoll)
         && is_told_once(record)
@@ -358,7 +359,10 @@ fn hang_up(epoll: c_int, descriptor: c_int) {
     let (Some(record), Some(set)) = (record(descriptor), set_of(epoll)) else {
         return;
     };
-    if record.kind() == Kind::Ring {
+    if record.kind() == Kind::Ring && record.has(table::DATAGRAMS) {
+        // An error of the kernel's socket, which the supervisor has made.
+        rings::bar(descriptor);
+    } else if record.kind() == Kind::Ring {
         // Its errors are the pair's; the flag sends all calls there.
         record.add(GONE);
         set.lock().queue(record.number.load(Ordering::Relaxed));

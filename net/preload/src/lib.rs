@@ -2,7 +2,7 @@
 //!
 //! Top-down: `bytes`, `descriptors` and `waits` have the functions that programs call; `epoll`,
 //! `poll` and `stream` implement them for rings; `accepting` accepts sessions from listeners,
-//! `closing` handles their end; `datagrams` is UDP; `rings` and `interest` give rings to a
+//! `closing` handles their end; `datagrams` is UDP, `records` UDP by rings; `rings` and `interest` give rings to a
 //! descriptor, and handle its epoll registration; `blocking` sleeps in a call on one descriptor;
 //! `attachment` has the memory shared with the supervisor, `table` the records of descriptors,
 //! `spin` polls again before a thread sleeps, `real` has the intercepted functions, `marked` the
@@ -28,6 +28,7 @@ mod interest;
 mod marked;
 mod poll;
 mod real;
+mod records;
 mod rings;
 mod spin;
 mod stream;

@@ -8,7 +8,7 @@ use crate::interest;
 use crate::table::{self, Kind, Record, record};
 use sidecore_net_rings::TAKE_BACK;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// True if the descriptor's bytes pass through rings now. Counts a call that transfers bytes, and
@@ -22,6 +22,8 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
         // The usual case: a program without sessions pays for one load.
         Kind::Other | Kind::Barred | Kind::Epoll | Kind::InheritedEpoll => false,
         Kind::Instance | Kind::Alias => false,
+        // Those of datagrams are no stream's.
+        _ if record.has(table::DATAGRAMS) => false,
         Kind::Ring => true,
         Kind::Candidate => {
             // A count that two threads make at once may be off by one; nothing depends on that.
@@ -45,28 +47,39 @@ pub(crate) fn are_kept(descriptor: c_int) -> bool {
 
 /// True once there were enough calls.
 pub(crate) fn is_due(record: &Record) -> bool {
+    is_enough(record, &record.calls)
+}
+
+/// True if this number of calls is enough.
+pub(crate) fn is_enough(record: &Record, calls: &AtomicU32) -> bool {
     let after = UPGRADE_AFTER.load(Ordering::Relaxed);
     // After each refusal, twice as many as before.
     let put_off = record.put_off.load(Ordering::Relaxed).min(PUT_OFF_MAX);
-    record.calls.load(Ordering::Relaxed) > after << put_off
+    calls.load(Ordering::Relaxed) > after << put_off
 }
 
 /// Requests rings for a candidate; true if it has some then.
 #[cold]
 pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
+    let is_datagram = record.has(table::DATAGRAMS);
+    // Those of a datagram socket with a place are no number of calls.
+    let calls = match is_datagram {
+        true => &record.cramped,
+        false => &record.calls,
+    };
     // Looked at again below; most that come to nothing do so here, without a system call.
     if record.kind() == Kind::Candidate && record.waits.load(Ordering::SeqCst) > 0 {
-        record.calls.store(0, Ordering::Relaxed);
+        calls.store(0, Ordering::Relaxed);
         return false;
     }
     // A handler on this thread that uses the descriptor would wait for this call, which waits for
     // the handler; and a request that it interrupts may have been served.
     let _blocked = Blocked::begin();
     if !record.begin_upgrade() {
-        return has_rings(descriptor);
+        return record.settled_kind() == Kind::Ring;
     }
     let bar = |kind| {
-        record.calls.store(0, Ordering::Relaxed);
+        calls.store(0, Ordering::Relaxed);
         record.set_kind(kind);
         false
     };
@@ -95,8 +108,12 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     {
         return bar(Kind::Barred);
     }
-    let number = match attachment.upgrade(descriptor) {
-        Ok(number) => number,
+    let upgraded = match is_datagram {
+        true => attachment.upgrade_datagrams(descriptor),
+        false => attachment.upgrade(descriptor).map(|number| (number, false)),
+    };
+    let (number, is_v6) = match upgraded {
+        Ok(upgraded) => upgraded,
         Err(libc::EAGAIN) => {
             // The supervisor limits the time it spends on rings; it may have some later.
             record.put_off.fetch_add(1, Ordering::Relaxed);
@@ -112,7 +129,14 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     };
     // Before the kind, whose Release makes it visible to threads that find rings.
     record.number.store(number, Ordering::Relaxed);
-    record.take_off(!table::LINGERS);
+    record.take_off(!(table::LINGERS | table::DATAGRAMS));
+    if is_datagram {
+        // What the kernel's socket held is in the rings.
+        record.add(table::DRAINED);
+    }
+    if is_v6 {
+        record.add(table::IS_V6);
+    }
     record.set_kind(Kind::Ring);
     if let Some(epoll) = epoll {
         // The instance may have been dissolved meanwhile.
@@ -137,17 +161,32 @@ pub(crate) fn bar_instance(descriptor: c_int, record: &Record) {
     }
 }
 
-/// Reads the number of calls from the environment, for tests.
+/// Reads the number of calls, and whether datagrams use rings, from the environment.
 pub(crate) fn read_environment() {
+    if let Some(calls) = number_of(c"SIDECORE_NET_RINGS_AFTER") {
+        UPGRADE_AFTER.store(calls, Ordering::Relaxed);
+    }
+    if let Some(uses) = number_of(c"SIDECORE_NET_UDP_RINGS") {
+        DATAGRAM_RINGS.store(uses != 0, Ordering::Relaxed);
+    }
+}
+
+/// A variable of the environment, if it is a number.
+fn number_of(name: &std::ffi::CStr) -> Option<u32> {
     // SAFETY: the name ends with a zero, and no thread changes the environment while a library is
     // loaded; the value is read at once.
     let value = unsafe {
-        let value = libc::getenv(c"SIDECORE_NET_RINGS_AFTER".as_ptr());
+        let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| std::ffi::CStr::from_ptr(value))
     };
-    let value = value.and_then(|value| value.to_str().ok()?.parse().ok());
-    if let Some(calls) = value {
-        UPGRADE_AFTER.store(calls, Ordering::Relaxed);
+    value?.to_str().ok()?.parse().ok()
+}
+
+/// The kind of a new UDP socket.
+pub(crate) fn datagrams_kind() -> Kind {
+    match DATAGRAM_RINGS.load(Ordering::Relaxed) {
+        true => Kind::Candidate,
+        false => Kind::Barred,
     }
 }
 
@@ -290,8 +329,10 @@ pub(crate) fn in_kernel<T>(descriptor: c_int, had_rings: bool, work: impl FnOnce
 
 /// The program closes or replaces a descriptor with rings.
 pub(crate) fn leave(descriptor: c_int, record: &Record) {
-    // A child may still use it; threads that wait for it must be woken.
-    if table::has_forked() || record.waits.load(Ordering::SeqCst) > 0 {
+    // A child may still use it; threads that wait for it must be woken. Of a datagram socket no
+    // event shows the close, and what comes then is to be refused.
+    let is_shared = table::has_forked() || record.has(table::DATAGRAMS);
+    if is_shared || record.waits.load(Ordering::SeqCst) > 0 {
         give_back(descriptor);
     }
     if let Some(epoll) = record.epoll() {
@@ -302,6 +343,8 @@ pub(crate) fn leave(descriptor: c_int, record: &Record) {
 
 /// Calls that transfer bytes before a descriptor gets rings: shorter sessions do not pay for them.
 static UPGRADE_AFTER: AtomicU32 = AtomicU32::new(8);
+/// Datagram sockets may get rings.
+static DATAGRAM_RINGS: AtomicBool = AtomicBool::new(true);
 /// Doublings of that number after the supervisor has refused.
 const PUT_OFF_MAX: u32 = 6;
 /// Attempts, 1 ms apart, while another thread copies.

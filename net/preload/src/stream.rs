@@ -7,7 +7,10 @@ use crate::attachment::{self, Attachment};
 use crate::blocking::{self, For, Limit};
 use crate::real::{FIONREAD, errno, flags_of, is_in_first_page, real};
 use crate::rings::{bar, fall_back, give_back};
-use crate::table::{CRAMPED_MAX, DRAINED, GONE, Kind, PARDONED, Record, SHUT_WRITE, record};
+use crate::table::{
+    CRAMPED_MAX, DATAGRAMS, DRAINED, GONE, Kind, PARDONED, Record, SHUT_WRITE, record,
+};
+use sidecore_net_rings::datagram::{HEAD_BYTES, PAYLOAD_BYTES_MAX};
 use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState};
 use sidecore_sync::Changed;
 use std::cell::Cell;
@@ -30,7 +33,7 @@ pub(crate) enum Done {
 }
 
 /// Result of one access to the rings.
-enum Look<T> {
+pub(crate) enum Look<T> {
     Done(T),
     /// The descriptor has lost its rings.
     Gone,
@@ -38,7 +41,8 @@ enum Look<T> {
     Interrupted,
 }
 
-fn with_lock<T>(
+/// Runs `work` under the stream's lock.
+pub(crate) fn with_lock<T>(
     attachment: &Attachment,
     descriptor: c_int,
     record: &Record,
@@ -119,7 +123,7 @@ fn rest_of(pieces: Pieces<'_>, mut done: usize) -> impl Iterator<Item = (&libc::
 
 /// True if a piece cannot be memory: usually a null pointer, for which the kernel has an error.
 /// Other unmapped addresses raise SIGSEGV, as in the program's own code.
-fn is_nowhere(pieces: Pieces<'_>) -> bool {
+pub(crate) fn is_nowhere(pieces: Pieces<'_>) -> bool {
     let mut all = pieces.iter();
     all.any(|piece| piece.iov_len > 0 && is_in_first_page(piece.iov_base.addr()))
 }
@@ -143,7 +147,7 @@ fn source(piece: &libc::iovec) -> &[u8] {
     unsafe { std::slice::from_raw_parts(piece.iov_base.cast_const().cast(), piece.iov_len) }
 }
 
-fn is_nonblocking(descriptor: c_int, flags: c_int) -> bool {
+pub(crate) fn is_nonblocking(descriptor: c_int, flags: c_int) -> bool {
     if flags & libc::MSG_DONTWAIT != 0 {
         return true;
     }
@@ -309,12 +313,15 @@ pub(crate) fn write_pieces(
     Ok(written)
 }
 
-/// True if there is room to write; if not, the supervisor reports when there is.
-fn has_room_or_waits(stream: &Stream<'_>) -> bool {
+/// True if there is room to write this number of bytes; if not, the supervisor reports when there
+/// is more.
+pub(crate) fn has_room_or_waits(stream: &Stream<'_>, bytes: usize) -> bool {
     stream.wait_for_room();
     // A look after the announcement: room that came in between would not be reported.
     let _ = Changed::publish();
-    stream.state().is_ok_and(|state| state.writable_bytes > 0)
+    stream
+        .state()
+        .is_ok_and(|state| state.writable_bytes >= bytes)
 }
 
 /// A ring was full: if that is frequent, larger ones are requested, once.
@@ -412,7 +419,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
         if is_nonblocking(descriptor, flags) {
             // After a short write the program waits for room, for example in an edge-triggered
             // epoll.
-            if stream_of(attachment, record).is_some_and(|stream| has_room_or_waits(&stream)) {
+            if stream_of(attachment, record).is_some_and(|stream| has_room_or_waits(&stream, 1)) {
                 continue;
             }
             return partly(done, libc::EAGAIN);
@@ -424,7 +431,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
     }
 }
 
-fn stream_of<'a>(attachment: &'a Attachment, record: &Record) -> Option<Stream<'a>> {
+pub(crate) fn stream_of<'a>(attachment: &'a Attachment, record: &Record) -> Option<Stream<'a>> {
     attachment.stream(record.number.load(Ordering::Relaxed))
 }
 
@@ -467,9 +474,14 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
             ready |= libc::POLLHUP;
         }
     }
+    // Of a datagram socket, for any datagram.
+    let needed = match record.has(DATAGRAMS) {
+        true => HEAD_BYTES + PAYLOAD_BYTES_MAX,
+        false => 1,
+    };
     // A socket that is shut for writing is writable: a write fails at once.
-    let may_write = state.writable_bytes > 0 || record.has(SHUT_WRITE);
-    if may_write || has_room_or_waits(&stream) {
+    let may_write = state.writable_bytes >= needed || record.has(SHUT_WRITE);
+    if may_write || has_room_or_waits(&stream, needed) {
         ready |= libc::POLLOUT | libc::POLLWRNORM;
     }
     if state.error != 0 || record.has(GONE) {

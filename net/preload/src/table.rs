@@ -49,14 +49,14 @@ pub(crate) struct Record {
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
     /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`], [`ALIASED`],
-    /// [`ROUTES`], [`LINGERS`], [`DATAGRAMS`].
+    /// [`ROUTES`], [`LINGERS`], [`DATAGRAMS`], [`IS_V6`].
     pub(crate) flags: AtomicU32,
     /// Children that the process had when the descriptor came.
     born: AtomicU32,
     /// Number of refused requests for rings.
     pub(crate) put_off: AtomicU32,
     /// Number of times that its rings were full; above [`CRAMPED_MAX`] once larger ones were
-    /// requested.
+    /// requested. Of a datagram socket: calls since it asked for rings.
     pub(crate) cramped: AtomicU32,
     /// The place in the run's directory of a datagram socket, by its bits; 0: it has none.
     pub(crate) place: AtomicU64,
@@ -90,6 +90,9 @@ pub(crate) const ROUTES: u32 = 128;
 pub(crate) const LINGERS: u32 = 256;
 /// A UDP socket, which may get a place in the run's directory.
 pub(crate) const DATAGRAMS: u32 = 512;
+
+/// A UDP socket with rings is of IPv6.
+pub(crate) const IS_V6: u32 = 1024;
 
 /// Higher descriptors are left to the kernel.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;

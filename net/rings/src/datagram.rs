@@ -6,9 +6,13 @@
 //! receive by the kernel alone. It sends by *frames* to a socket of the supervisor, the *desk*: a
 //! destination in front of the payload.
 //!
+//! A socket may have a stream's two large rings, too. In them a datagram is a [`Head`] and its
+//! payload, written at once.
+//!
 //! Must stay true: only the supervisor writes the directory (the kernel refuses others a mapping
 //! for writing); any bytes in it, and any frame, can be read; what is not found is left to calls.
 
+use crate::{Broken, Held, Served, Stream};
 use sidecore_bare::width::ToUsize;
 use sidecore_sys::SharedSlice;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -251,6 +255,123 @@ impl Frame {
     }
 }
 
+/// The head of a datagram in a ring; its payload follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes of the payload, at most [`PAYLOAD_BYTES_MAX`].
+    pub bytes: usize,
+    /// To the program: the source. From it: the destination, or port 0 for the socket's peer.
+    pub peer: SocketAddr,
+    /// To the program: the destination. From it: without meaning.
+    pub to: IpAddr,
+    /// From the program: bytes of each datagram if the payload is several (UDP_SEGMENT), else 0.
+    pub segment_bytes: u16,
+}
+
+impl Head {
+    /// As it is in a ring.
+    #[must_use]
+    pub fn bytes(self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        let length = u32::try_from(self.bytes).unwrap_or(u32::MAX);
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes[4..6].copy_from_slice(&self.peer.port().to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes[8..24].copy_from_slice(&octets(self.peer.ip()));
+        bytes[24..].copy_from_slice(&octets(self.to));
+        bytes
+    }
+
+    /// The head with these bytes; none if its payload would be too long.
+    #[must_use]
+    pub fn read(bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
+        let length = u32::from_le_bytes(*bytes.first_chunk()?).to_usize();
+        let number = |at: usize| Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let ip = |at: usize| {
+            let octets: [u8; 16] = *bytes.get(at..)?.first_chunk()?;
+            Some(plain_ip(Ipv6Addr::from(octets).into()))
+        };
+        let head = Self {
+            bytes: length,
+            peer: SocketAddr::new(ip(8)?, number(4)?),
+            to: ip(24)?,
+            segment_bytes: number(6)?,
+        };
+        (length <= PAYLOAD_BYTES_MAX).then_some(head)
+    }
+
+    /// Library: the head of the next datagram, which stays in the ring; none if there is none. The
+    /// payload is there, [`HEAD_BYTES`] on.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn next(held: &mut Held<'_>) -> Result<Option<Self>, Broken> {
+        let there = held.readable()?;
+        if there == 0 {
+            return Ok(None);
+        }
+        let mut bytes = [0; HEAD_BYTES];
+        let read = held.read(&mut bytes, true, 0)?;
+        // From the copy alone: the memory may change.
+        let head = Self::read(&bytes).ok_or(Broken)?;
+        let is_whole = read == HEAD_BYTES && there - HEAD_BYTES >= head.bytes;
+        if is_whole {
+            Ok(Some(head))
+        } else {
+            Err(Broken)
+        }
+    }
+
+    /// Supervisor: the next datagram of the program, whose payload is copied to the beginning of
+    /// `payload`, which has [`PAYLOAD_BYTES_MAX`] bytes; none if there is none.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn take(
+        stream: Stream<'_>,
+        served: &mut Served,
+        payload: &mut [u8],
+    ) -> Result<Option<Self>, Broken> {
+        let there = stream.waiting(served)?;
+        if there == 0 {
+            return Ok(None);
+        }
+        let mut bytes = [0; HEAD_BYTES];
+        if stream.take(served, &mut bytes)? < HEAD_BYTES {
+            return Err(Broken);
+        }
+        let head = Self::read(&bytes).ok_or(Broken)?;
+        let room = payload.get_mut(..head.bytes).ok_or(Broken)?;
+        // Less than that was announced, or taken away again.
+        if there - HEAD_BYTES < head.bytes || stream.take(served, room)? < head.bytes {
+            return Err(Broken);
+        }
+        Ok(Some(head))
+    }
+
+    /// Supervisor: gives the program a datagram; false if there is no room for it.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn give(
+        self,
+        stream: Stream<'_>,
+        served: &mut Served,
+        payload: &[u8],
+    ) -> Result<bool, Broken> {
+        stream.give_all(served, &[&self.bytes(), payload])
+    }
+
+    /// The first datagram of those in a copy of a ring, and what follows; none if it is not whole.
+    #[must_use]
+    pub fn split(bytes: &[u8]) -> Option<(Self, &[u8], &[u8])> {
+        let (head, rest) = bytes.split_first_chunk()?;
+        let head = Self::read(head)?;
+        let (payload, rest) = rest.split_at_checked(head.bytes)?;
+        Some((head, payload, rest))
+    }
+}
+
 /// An address from `struct sockaddr`, and true if its family is AF_INET6.
 #[must_use]
 pub fn read_name(name: &[u8]) -> Option<(SocketAddr, bool)> {
@@ -304,6 +425,10 @@ pub const NAME_BYTES: usize = 28;
 pub const FRAME_BYTES: usize = 24;
 /// Longest payload behind a frame: UDP's limit of IPv4 for both.
 pub const FRAMED_BYTES_MAX: usize = 65_507 - FRAME_BYTES;
+/// Bytes of a [`Head`].
+pub const HEAD_BYTES: usize = 40;
+/// Longest payload behind a [`Head`]: UDP's limit of IPv6.
+pub const PAYLOAD_BYTES_MAX: usize = 65_527;
 /// Datagrams of one payload at most (UDP_MAX_SEGMENTS of Linux before 6.9).
 pub const SEGMENTS_MAX: usize = 64;
 /// Bytes of the directory.

@@ -17,8 +17,8 @@ mod stream;
 pub use name::{ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, Hint, MARK, NAME_BYTES, Name, Role};
 pub use process::{Process, STREAMS, WAITERS};
 pub use request::{
-    ATTACH, DATAGRAMS, GROW, LEVEL, LINGER, LISTENER_CLOSED, TAKE_BACK, UPGRADE, VERSION, WAITER,
-    WORDS,
+    ATTACH, DATAGRAM_RINGS, DATAGRAMS, GROW, LEVEL, LINGER, LISTENER_CLOSED, TAKE_BACK, UPGRADE,
+    VERSION, WAITER, WORDS,
 };
 pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};
 
@@ -63,6 +63,8 @@ mod request {
     /// the directory already. What was sent before is taken first: the library repeats the request
     /// before it sends more than the supervisor's sockets hold.
     pub const DATAGRAMS: i32 = 8;
+    /// Requests rings for a datagram socket, which has a place in the directory.
+    pub const DATAGRAM_RINGS: i32 = 9;
     /// Words of 32 bits in each request's value.
     pub const WORDS: usize = 4;
 }

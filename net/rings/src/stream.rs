@@ -105,6 +105,20 @@ impl<'m> Stream<'m> {
         self.store(LOCK, FREE);
     }
 
+    /// Supervisor: initializes it as [`Self::begin`] does, with the large rings in use from the
+    /// start, which this view has, and the program maps before it uses them.
+    #[must_use]
+    pub fn begin_large(self) -> Served {
+        self.begin();
+        self.store(DOWN_IS_LARGE, 1);
+        self.store(UP_IS_LARGE, 1);
+        Served {
+            takes_large: true,
+            gives_large: true,
+            ..Served::default()
+        }
+    }
+
     /// Program: tries to take the lock.
     #[must_use]
     pub fn lock(self) -> Lock<'m> {
@@ -253,6 +267,27 @@ impl<'m> Stream<'m> {
         // Release: the bytes are visible before the position.
         self.set_position(GIVEN, served.given);
         Ok(count)
+    }
+
+    /// Supervisor: writes all of these pieces to the program, which sees them at once; false, and
+    /// nothing written, if there is no room for all.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn give_all(self, served: &mut Served, pieces: &[&[u8]]) -> Result<bool, Broken> {
+        let room = self.room(served.gives_large);
+        let unread = between(self.position(READ), served.given, room)?;
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if bytes > room - unread {
+            return Ok(false);
+        }
+        for piece in pieces {
+            self.copy_in(Way::Down, served.gives_large, served.given, piece);
+            served.given += piece.len().to_u64();
+        }
+        // Release: all bytes are visible before the position.
+        self.set_position(GIVEN, served.given);
+        Ok(true)
     }
 
     /// Supervisor: makes the program notify when there is room. To be followed by a fence and
@@ -435,6 +470,47 @@ impl Held<'_> {
         stream.copy_in(Way::Up, is_large, written, &source[..count]);
         stream.set_position(WRITTEN, written.wrapping_add(count.to_u64()));
         Ok(count)
+    }
+
+    /// Bytes to read.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn readable(&self) -> Result<usize, Broken> {
+        let stream = self.stream;
+        let (read, given) = (stream.position(READ), stream.position(GIVEN));
+        between(read, given, stream.room(stream.is_large(Way::Down)?))
+    }
+
+    /// Room for bytes to write.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn room(&self) -> Result<usize, Broken> {
+        let stream = self.stream;
+        let room = stream.room(stream.is_large(Way::Up)?);
+        let (taken, written) = (stream.position(TAKEN), stream.position(WRITTEN));
+        Ok(room - between(taken, written, room)?)
+    }
+
+    /// Copies bytes to where those will be that are `skip` bytes behind the last one written, as
+    /// many as there is room for. They are written once [`Self::publish`] says so.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn put(&mut self, skip: usize, source: &[u8]) -> Result<usize, Broken> {
+        let count = self.room()?.saturating_sub(skip).min(source.len());
+        let stream = self.stream;
+        let at = stream.position(WRITTEN).wrapping_add(skip.to_u64());
+        stream.copy_in(Way::Up, stream.is_large(Way::Up)?, at, &source[..count]);
+        Ok(count)
+    }
+
+    /// Bytes that were copied by [`Self::put`] are written.
+    pub fn publish(&mut self, bytes: usize) {
+        let stream = self.stream;
+        let written = stream.position(WRITTEN);
+        stream.set_position(WRITTEN, written.wrapping_add(bytes.to_u64()));
     }
 
     /// True if a ring is full that could be larger.

@@ -14,7 +14,7 @@
 //! that its port becomes free when the last program closes it; the number of senders is bounded.
 
 use crate::control::{Faults, Marks};
-use crate::direct::{Direct, Directory, ERRORS_HEARD, Ends, Habits};
+use crate::direct::{Direct, Directory, ERRORS_HEARD, Ends, Habits, Records};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sidecore_sys::{message, socket_option};
@@ -43,6 +43,8 @@ pub(crate) struct Carrier {
     pub(crate) faults: Faults,
     /// Its datagrams without calls.
     pub(crate) direct: Direct,
+    /// The rings of its process, while they carry its datagrams in place of the kernel.
+    pub(crate) records: Option<Records>,
 }
 
 impl Carrier {
@@ -62,6 +64,7 @@ impl Carrier {
             corked: None,
             faults: Faults::default(),
             direct: Direct::default(),
+            records: None,
         })
     }
 

@@ -4,15 +4,21 @@
 //! [`sidecore_net_rings::datagram`] has the layout. Must stay true: the directory has every sender,
 //! so that the library drops no datagram of the supervisor's; what is not allowed is not in it, and
 //! the call comes here. It is made for the first socket that asks for a place.
+//!
+//! Where one process uses a socket, its datagrams may go by rings instead ([`Records`]): what the
+//! ring to the program has no room for waits here, up to what the kernel's socket would hold.
 
 use crate::address::plain;
 use crate::control::Marks;
+use crate::socket::RingEnd;
 use rustix::io::Errno;
 use sidecore_net_rings::datagram::{
-    self as shared, DIRECTORY_BYTES, PLACES, Place, PlaceState, WAYS,
+    self as shared, DIRECTORY_BYTES, Head, PLACES, Place, PlaceState, WAYS,
 };
+use sidecore_net_rings::{Broken, LARGE_RING_BYTES, Stream};
+use sidecore_sync::Changed;
 use sidecore_sys::{SharedMap, Sharing, local_socket, socket_option};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -41,6 +47,174 @@ impl Direct {
         desk.is_some_and(|(desk, _)| local_socket::is_readable(desk.as_fd()))
     }
 }
+
+/// The supervisor's end of a datagram socket's rings.
+#[derive(Debug)]
+pub(crate) struct Records {
+    pub(crate) ring: RingEnd,
+    /// Datagrams for which the ring to the program had no room, the oldest first.
+    backlog: VecDeque<(Head, Vec<u8>)>,
+    backlog_bytes: usize,
+    /// The most of these.
+    room: usize,
+    /// Its program is to be notified at the end of the round.
+    pub(crate) is_noted: bool,
+}
+
+impl Records {
+    /// Begins rings that the program does not know of yet, for a socket whose SO_RCVBUF is
+    /// `receive_bytes`; none if the memory is too short.
+    pub(crate) fn begin(mut ring: RingEnd, receive_bytes: usize) -> Option<Self> {
+        ring.served = ring.view()?.begin_large();
+        Some(Self {
+            ring,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            room: receive_bytes.saturating_sub(LARGE_RING_BYTES),
+            is_noted: false,
+        })
+    }
+
+    /// Gives the program a datagram, which is lost where the kernel's socket would be full, too.
+    ///
+    /// # Errors
+    /// The program has corrupted its positions.
+    pub(crate) fn give(&mut self, head: Head, payload: &[u8]) -> Result<(), Broken> {
+        if self.backlog.is_empty() && self.put(head, payload)? {
+            return Ok(());
+        }
+        let cost = payload.len() + KEPT_BYTES;
+        if self.room - self.backlog_bytes < cost {
+            return Ok(());
+        }
+        self.backlog_bytes += cost;
+        self.backlog.push_back((head, payload.to_vec()));
+        self.flush().map(drop)
+    }
+
+    /// Gives the program what waits for room; true if some of it found room.
+    ///
+    /// # Errors
+    /// The program has corrupted its positions.
+    pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
+        let before = self.backlog.len();
+        let mut is_announced = false;
+        while let Some((head, payload)) = self.backlog.pop_front() {
+            if self.put(head, &payload)? {
+                self.backlog_bytes -= payload.len() + KEPT_BYTES;
+                continue;
+            }
+            self.backlog.push_front((head, payload));
+            if is_announced {
+                break;
+            }
+            // The program may read between the look and the announcement: one more look.
+            self.view()?.wait_for_reading();
+            let _ = Changed::publish();
+            is_announced = true;
+        }
+        Ok(self.backlog.len() < before)
+    }
+
+    fn put(&mut self, head: Head, payload: &[u8]) -> Result<bool, Broken> {
+        let mut served = self.ring.served;
+        let given = head.give(self.view()?, &mut served, payload);
+        self.ring.served = served;
+        given
+    }
+
+    /// The program's next datagram, copied to `payload`.
+    ///
+    /// # Errors
+    /// The program has corrupted its positions or heads.
+    pub(crate) fn take(&mut self, payload: &mut [u8]) -> Result<Option<Head>, Broken> {
+        let mut served = self.ring.served;
+        let taken = Head::take(self.view()?, &mut served, payload);
+        self.ring.served = served;
+        taken
+    }
+
+    /// True if the program has sent what was not taken, or is not known to have sent nothing.
+    pub(crate) fn has_more(&self) -> bool {
+        let waiting = self.view().and_then(|view| view.waiting(&self.ring.served));
+        waiting.is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// The datagrams that the program has not read, once its rings were taken back.
+    pub(crate) fn unread(self) -> Vec<(Head, Vec<u8>)> {
+        let bytes = self.view().and_then(|view| view.unread(&self.ring.served));
+        let bytes = bytes.unwrap_or_default();
+        let mut unread = Vec::new();
+        let mut rest = bytes.as_slice();
+        // What the program has made of them: sources are only what is printed on a datagram.
+        while let Some((head, payload, behind)) = Head::split(rest) {
+            unread.push((head, payload.to_vec()));
+            rest = behind;
+        }
+        unread.extend(self.backlog);
+        unread
+    }
+
+    pub(crate) fn view(&self) -> Result<Stream<'_>, Broken> {
+        self.ring.view().ok_or(Broken)
+    }
+}
+
+/// True if the kernel would add nothing to the datagrams of a program's socket that rings do not
+/// carry, and SO_RCVBUF; none: it would, or the program allows less than rings hold.
+pub(crate) fn ring_room(near: &OwnedFd) -> Option<usize> {
+    let number = |level, name| {
+        let value = socket_option::get(near.as_fd(), level, name, 4).ok()?;
+        value.first_chunk().map(|it| i32::from_ne_bytes(*it))
+    };
+    // An option that the family does not have is not set.
+    let is_set = |(level, name): &(i32, i32)| number(*level, *name).is_some_and(|on| on != 0);
+    if MARKING.iter().any(is_set) {
+        return None;
+    }
+    // -1: it is off. A kernel without it has none to set.
+    if number(libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_some_and(|at| at >= 0) {
+        return None;
+    }
+    let bytes = |name| usize::try_from(number(libc::SOL_SOCKET, name)?).ok();
+    let (receive, send) = (bytes(libc::SO_RCVBUF)?, bytes(libc::SO_SNDBUF)?);
+    (receive.min(send) >= RINGS_FROM).then_some(receive)
+}
+
+/// Options by which the kernel describes datagrams in control messages.
+const MARKING: [(i32, i32); 20] = [
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+    (libc::SOL_SOCKET, SO_TIMESTAMP_NEW),
+    (libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW),
+    (libc::SOL_SOCKET, SO_TIMESTAMPING_NEW),
+    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL),
+    (libc::IPPROTO_IP, libc::IP_PKTINFO),
+    (libc::IPPROTO_IP, libc::IP_RECVTTL),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    (libc::IPPROTO_IP, libc::IP_RECVOPTS),
+    (libc::IPPROTO_IP, libc::IP_RETOPTS),
+    (libc::IPPROTO_IP, libc::IP_ORIGDSTADDR),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO),
+    (libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR),
+    (libc::IPPROTO_IPV6, IPV6_2292PKTINFO),
+    (libc::IPPROTO_IPV6, IPV6_2292HOPLIMIT),
+];
+/// Those with a time of 64 bits (`include/uapi/asm-generic/socket.h`).
+const SO_TIMESTAMP_NEW: i32 = 63;
+const SO_TIMESTAMPNS_NEW: i32 = 64;
+const SO_TIMESTAMPING_NEW: i32 = 65;
+/// Of RFC 2292 (`include/uapi/linux/in6.h`).
+const IPV6_2292PKTINFO: i32 = 2;
+const IPV6_2292HOPLIMIT: i32 = 8;
+/// SO_RCVBUF and SO_SNDBUF from which on a socket may have rings.
+const RINGS_FROM: usize = 128 << 10;
+/// The kernel's own memory for a datagram, about.
+const KEPT_BYTES: usize = 768;
 
 /// Source and destination of datagrams.
 pub(crate) type Ends = (SocketAddr, IpAddr);

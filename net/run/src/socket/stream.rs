@@ -330,7 +330,7 @@ impl Path {
 }
 
 /// The supervisor's end of a stream's rings.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct RingEnd {
     /// The process at the other end, and the stream's number there.
     pub(crate) process: usize,

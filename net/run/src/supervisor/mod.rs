@@ -199,7 +199,11 @@ impl Supervisor {
         let table = &mut self.table;
         match mark {
             Mark::Calls => {}
-            Mark::Waiter(id) => self.streams.look_at_waiter(table, id),
+            Mark::Waiter(id) => {
+                for inode in self.streams.look_at_waiter(table, id) {
+                    self.datagrams.end_rings(table, inode, true);
+                }
+            }
             Mark::Rendezvous(inode) => {
                 self.listeners
                     .look_at_rendezvous(table, &mut self.streams, inode);
@@ -242,15 +246,21 @@ impl Supervisor {
     fn serve_sessions(&mut self) -> usize {
         self.take_answers();
         self.take_session_events();
-        let served = self.streams.take_ring_news(&mut self.table);
+        let news = self.streams.take_ring_news(&mut self.table);
+        for inode in &news {
+            self.datagrams.look_at_rings(&mut self.table, *inode);
+        }
         self.streams.feed_starved(&mut self.table);
         self.datagrams.take_unfinished(&mut self.table);
         self.streams.retake(&mut self.table);
+        self.datagrams.end_again(&mut self.table);
         self.repeat_woken();
-        // Last: most waiters have several reasons to be woken in one round.
-        self.streams.rings.wake_notified();
         self.look_at_clock();
-        served
+        // Last: most waiters have several reasons to be woken in one round.
+        let rings = &mut self.streams.rings;
+        self.datagrams.notify(&mut self.table, rings);
+        rings.wake_notified();
+        news.len()
     }
 
     /// Waits for events; returns 0 if neither sessions nor rings have any.
@@ -368,7 +378,9 @@ impl Supervisor {
                 _ => interfaces::describe(table, caller),
             },
             libc::SYS_io_uring_setup => {
-                self.streams.keep_to_pairs(table, caller);
+                for inode in self.streams.keep_to_pairs(table, caller) {
+                    self.datagrams.end_rings_soon(table, inode);
+                }
                 Ok(PROCEED)
             }
             // Intercepted only to learn that the process has an epoll instance.

@@ -35,6 +35,19 @@ impl Supervisor {
         if caller.int(2) == sidecore_net_rings::DATAGRAMS {
             return self.datagrams.serve_request(table, caller);
         }
+        if caller.int(2) == sidecore_net_rings::DATAGRAM_RINGS {
+            let rings = &mut self.streams.rings;
+            return self.datagrams.serve_ring_request(table, rings, caller);
+        }
+        if caller.int(2) == sidecore_net_rings::TAKE_BACK
+            && table.of_caller(caller).is_some_and(Socket::is_datagram)
+        {
+            let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
+            return match self.datagrams.end_rings(table, inode, false) {
+                true => Ok(ZERO),
+                false => Err(Errno::AGAIN),
+            };
+        }
         self.streams.serve_request(table, caller)
     }
 }

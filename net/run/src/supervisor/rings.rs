@@ -53,6 +53,25 @@ struct Member {
     large: usize,
 }
 
+impl Member {
+    /// Memory for large rings, if it may have more of them.
+    fn new_large(&self) -> Result<Rc<SharedMap>, Errno> {
+        if self.large >= LARGE_OF_PROCESS_MAX {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let memory = SharedMap::reserve("sidecore-large", LARGE_BYTES, Sharing::ReadWrite);
+        Ok(Rc::new(memory.map_err(|_| Errno::OPNOTSUPP)?))
+    }
+}
+
+/// A place that a socket has got, and what its library is answered.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) ring: RingEnd,
+    pub(super) lease: Rc<Lease>,
+    pub(super) words: Words,
+}
+
 /// The memory of one stream's number, and the socket that uses it.
 #[derive(Debug, Default)]
 struct Place {
@@ -314,7 +333,6 @@ impl Rings {
         inode: u64,
         socket: &mut Socket,
     ) -> Result<Words, Errno> {
-        let leader = caller.leader().ok_or(Errno::SRCH)?;
         let (State::Open(stream), Some(far)) = (&mut socket.state, &socket.far) else {
             return Err(Errno::OPNOTSUPP);
         };
@@ -329,18 +347,49 @@ impl Rings {
         if stream.outbound.is_waiting() || stream.head.is_filler() || waits {
             return Err(Errno::AGAIN);
         }
+        let taken = self.take_place(caller, attachment, inode, false)?;
+        // The memory is checked before the place is used, so that it stays free after a failure.
+        taken.ring.view().ok_or(Errno::NOMEM)?.begin();
+        stream.path = Path::Rings(taken.ring);
+        socket.ring_place = Some(taken.lease);
+        Ok(taken.words)
+    }
+
+    /// A free place in a process for the socket with this inode, with rings that are to be begun.
+    /// Those of datagrams are large ones from the start.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: none is left. `ESTALE`: the process is not attached so.
+    pub(super) fn take_place(
+        &mut self,
+        caller: &Caller<'_>,
+        attachment: u32,
+        inode: u64,
+        is_large: bool,
+    ) -> Result<Taken, Errno> {
         if self.streams() >= STREAMS_MAX {
             return Err(Errno::OPNOTSUPP);
         }
         let all = Rc::clone(&self.leases);
+        let leader = caller.leader().ok_or(Errno::SRCH)?;
         let member = self.member(attachment, leader)?;
         // The place of a stream that is over is used again before a new one is added.
-        let mut places = member.streams.iter();
-        let free = places.position(|place| place.inode().is_none());
+        let is_free = |place: &Place| place.inode().is_none();
+        let has_large = |place: &Place| is_large && is_free(place) && place.large.is_some();
+        let free = member.streams.iter().position(has_large);
+        let free = free.or_else(|| member.streams.iter().position(is_free));
         let index = free.unwrap_or(member.streams.len());
         let number = u32::try_from(index).map_err(|_| Errno::OPNOTSUPP)?;
         if number >= rings::STREAMS {
             return Err(Errno::OPNOTSUPP);
+        }
+        // Before the slab, whose descriptor is passed once: a failure must not lose that.
+        let mut large = member.streams.get(index).and_then(|it| it.large.clone());
+        let mut large_file = -1;
+        if is_large && large.is_none() {
+            let memory = member.new_large()?;
+            large_file = caller.give(memory.file())?;
+            large = Some(memory);
         }
         // Only the first stream of a slab passes the descriptor of its memory.
         let mut file = -1;
@@ -356,21 +405,20 @@ impl Rings {
         }
         let memory = member.slabs.get(slab).ok_or(Errno::NOSPC)?;
         let place = member.streams.get_mut(index).ok_or(Errno::NOSPC)?;
+        let lease = Rc::new(Lease::of(&all));
+        place.large.clone_from(&large);
+        place.inode = inode;
+        place.lease = Rc::downgrade(&lease);
         let ring = RingEnd {
             process: attachment.to_usize(),
             stream: number,
             memory: Rc::clone(memory),
-            large: place.large.clone(),
+            large,
             served: Served::default(),
         };
-        // The memory is checked before the place is taken, so that it stays free after a failure.
-        ring.view().ok_or(Errno::NOMEM)?.begin();
-        let lease = Rc::new(Lease::of(&all));
-        place.inode = inode;
-        place.lease = Rc::downgrade(&lease);
-        stream.path = Path::Rings(ring);
-        socket.ring_place = Some(lease);
-        Ok([number, file.cast_unsigned(), 0, 0])
+        member.large += usize::from(large_file >= 0);
+        let words = [number, file.cast_unsigned(), large_file.cast_unsigned(), 0];
+        Ok(Taken { ring, lease, words })
     }
 
     /// Gives a stream large rings, which later streams with its number inherit.
@@ -391,15 +439,15 @@ impl Rings {
         if ring.process != attachment.to_usize() {
             return Err(Errno::OPNOTSUPP);
         }
-        let place = member.streams.get_mut(ring.stream.to_usize());
-        let place = place.ok_or(Errno::OPNOTSUPP)?;
-        if place.large.is_some() || member.large >= LARGE_OF_PROCESS_MAX {
+        let place = member.streams.get(ring.stream.to_usize());
+        if place.ok_or(Errno::OPNOTSUPP)?.large.is_some() {
             return Err(Errno::OPNOTSUPP);
         }
-        let memory = SharedMap::reserve("sidecore-large", LARGE_BYTES, Sharing::ReadWrite);
-        let memory = Rc::new(memory.map_err(|_| Errno::OPNOTSUPP)?);
+        let memory = member.new_large()?;
         let file = caller.give(memory.file())?;
-        place.large = Some(Rc::clone(&memory));
+        if let Some(place) = member.streams.get_mut(ring.stream.to_usize()) {
+            place.large = Some(Rc::clone(&memory));
+        }
         ring.large = Some(memory);
         member.large += 1;
         Ok([ring.stream, file.cast_unsigned(), 0, 0])

@@ -1,10 +1,12 @@
 //! UDP: taking over sockets, and their peers. `crate::carrier` describes how datagrams enter and
-//! leave a program's socket; [`route`] moves them, [`sending`] and [`receiving`] have the calls.
+//! leave a program's socket; [`route`] moves them, [`sending`] and [`receiving`] have the calls,
+//! [`ring`] those that go by rings.
 
 mod header;
 pub(super) mod interfaces;
 mod receiving;
 mod refusing;
+mod ring;
 mod route;
 mod sending;
 
@@ -20,7 +22,9 @@ use crate::direct::habits_of;
 use crate::ports::{Claim, Transport};
 use crate::scope::Server;
 use crate::socket::files::{inode_of, owner_of, set_nonblocking};
-use crate::socket::{Adopting, Datagram, Holder, Opened, Purpose, SetOption, Socket, State};
+use crate::socket::{
+    Adopting, Datagram, Holder, Opened, Purpose, RingEnd, SetOption, Socket, State,
+};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use sidecore_net::sock::client::Socket as Session;
@@ -45,6 +49,14 @@ pub(super) struct Datagrams {
     unfinished: VecDeque<u64>,
     /// Memory for datagrams that programs wrote; none until the first.
     batch: Option<Batch>,
+    /// The same for one of a ring; empty until the first.
+    payload: Vec<u8>,
+    /// Sockets whose rings have changed in this round.
+    noted: Vec<u64>,
+    /// Sockets whose rings are to end once no copy is in progress.
+    ending: Vec<u64>,
+    /// Rings that have ended in this round.
+    ended: Vec<RingEnd>,
     /// Answers about interfaces, which programs ask for by netlink sockets.
     interfaces: interfaces::Interfaces,
 }
@@ -52,7 +64,7 @@ pub(super) struct Datagrams {
 impl Datagrams {
     /// True while datagrams are left that no event reports.
     pub(super) fn are_pressing(&self) -> bool {
-        !self.unfinished.is_empty()
+        !self.unfinished.is_empty() || !self.ending.is_empty()
     }
 
     /// Takes a UDP socket from the kernel's network and binds it to `asked`, with any port if that

@@ -166,6 +166,8 @@ impl Datagrams {
         if flags & libc::MSG_ERRQUEUE != 0 {
             return self.take_error(table, inode, &near, how, room);
         }
+        // Of a process that has no rings.
+        self.end_rings_soon(table, inode);
         fail_by_held(table, inode)?;
         publish(table, inode, Some(&*near));
         let mut payload = vec![0; room.payload.min(DATAGRAM_BYTES_MAX)];

@@ -104,6 +104,9 @@ impl Datagrams {
         if !is_heard && !hears(carrier) {
             return None;
         }
+        // The error is the kernel's socket's.
+        self.end_rings_soon(table, inode);
+        let carrier = table.sockets.get_mut(&inode)?.carrier_mut()?;
         let to = if has_peer {
             carrier.park().ok()?;
             Vec::new()

@@ -20,11 +20,11 @@ pub(super) struct Outgoing<'d> {
 }
 
 /// Datagrams for a program, from one source.
-struct Incoming<'d> {
-    from: SocketAddr,
-    to: IpAddr,
-    payloads: &'d [&'d [u8]],
-    marks: Marks,
+pub(super) struct Incoming<'d> {
+    pub(super) from: SocketAddr,
+    pub(super) to: IpAddr,
+    pub(super) payloads: &'d [&'d [u8]],
+    pub(super) marks: Marks,
 }
 
 /// A datagram of the stack for a program.
@@ -135,13 +135,26 @@ impl Datagrams {
 
     /// Sends datagrams to a program's socket; those are lost for which its buffer has no room.
     /// False if no program has the socket any more.
-    fn deliver(&mut self, table: &mut Table, inode: u64, datagrams: &Incoming<'_>) -> bool {
+    pub(super) fn deliver(
+        &mut self,
+        table: &mut Table,
+        inode: u64,
+        datagrams: &Incoming<'_>,
+    ) -> bool {
         let Some(socket) = table.sockets.get(&inode) else {
             return true;
         };
         let Some(carrier) = socket.carrier() else {
             return true;
         };
+        if carrier.records.is_some() {
+            let takes = socket.peer.is_none_or(|peer| peer == datagrams.from);
+            let ends = (datagrams.from, datagrams.to);
+            for payload in datagrams.payloads.iter().filter(|_| takes) {
+                self.give_by_ring(table, inode, ends, payload);
+            }
+            return true;
+        }
         let sender = match socket.peer {
             // A connected socket receives from its peer only.
             Some(peer) if peer != datagrams.from => return true,
@@ -172,7 +185,7 @@ impl Datagrams {
     pub(in super::super) fn give(&mut self, table: &mut Table, engine: Session) {
         self.give_refusals(table, engine);
         loop {
-            let arrived = arrivals(table, engine);
+            let arrived = self.arrivals(table, engine);
             if arrived.is_empty() {
                 return;
             }
@@ -204,6 +217,41 @@ impl Datagrams {
                 }
             }
         }
+    }
+
+    /// Takes some datagrams of the stack, with the sockets that get them; empty if there is none.
+    /// Those of sockets with rings are given at once.
+    fn arrivals(&mut self, table: &mut Table, engine: Session) -> Vec<Arrival> {
+        let mut arrived = Vec::new();
+        while arrived.len() < GIVEN_MAX
+            && let Some(client) = &mut table.engine.client
+            && let Some((received, from)) = client.receive_from(engine)
+        {
+            let local = client.local(engine).map(|local| local.ip());
+            let taker = taker_of(table, table.engine.sharers(engine), from);
+            let to = local
+                .filter(|ip| !ip.is_unspecified())
+                .or_else(|| table.scope.source_for(from.ip()))
+                .unwrap_or(from.ip());
+            let payload = match taker {
+                // Without another copy.
+                Some(taker) if self.give_by_ring(table, taker, (from, to), received.bytes()) => {
+                    None
+                }
+                taker => taker.map(|taker| (taker, received.bytes().to_vec())),
+            };
+            // The chunk goes back at once: a program that does not read must not hold it.
+            if let Some(client) = &mut table.engine.client {
+                client.release(received);
+            }
+            arrived.extend(payload.map(|(taker, payload)| Arrival {
+                taker,
+                from,
+                to,
+                payload,
+            }));
+        }
+        arrived
     }
 
     /// Reports ICMP errors about datagrams that the stack has sent.
@@ -244,9 +292,10 @@ impl Datagrams {
     /// Forwards what a program sent without a call: frames, and what it wrote without an address
     /// to its peer.
     pub(in super::super) fn take(&mut self, table: &mut Table, inode: u64) {
+        let records_done = self.take_records(table, inode);
         let mut batch = self.batch.take().unwrap_or_else(new_batch);
         let frames_done = self.take_some_frames(table, inode, &mut batch);
-        if !self.take_some(table, inode, &mut batch) || !frames_done {
+        if !self.take_some(table, inode, &mut batch) || !frames_done || !records_done {
             self.unfinished.push_back(inode);
         }
         self.batch = Some(batch);
@@ -255,12 +304,13 @@ impl Datagrams {
     /// Forwards the frames that a program has sent: by an event of the desk, or before a call of it
     /// is served.
     pub(in super::super) fn take_frames(&mut self, table: &mut Table, inode: u64) {
+        let records_done = self.take_records(table, inode);
         let carrier = table.sockets.get(&inode).and_then(Socket::carrier);
         if carrier.is_none_or(|carrier| carrier.direct.desk.is_none()) {
             return;
         }
         let mut batch = self.batch.take().unwrap_or_else(new_batch);
-        if !self.take_some_frames(table, inode, &mut batch) {
+        if !self.take_some_frames(table, inode, &mut batch) || !records_done {
             self.unfinished.push_back(inode);
         }
         self.batch = Some(batch);
@@ -341,11 +391,10 @@ impl Datagrams {
                     continue;
                 };
                 let peer = address::plain_peer(frame.peer, is_v6);
-                // Calls refuse both.
-                let is_broadcast = peer.ip() == IpAddr::from(Ipv4Addr::BROADCAST);
-                if (is_v6 || peer.is_ipv4()) && !is_broadcast {
+                // Calls refuse them.
+                if is_v6 || peer.is_ipv4() {
                     let marks = Marks::read(message.control);
-                    self.send_framed(table, inode, Frame { peer, ..frame }, payload, marks);
+                    self.forward_frame(table, inode, Frame { peer, ..frame }, payload, marks);
                 }
             }
             // The desk sends nothing, so that no error has cut the batch short: it is empty.
@@ -356,7 +405,8 @@ impl Datagrams {
         false
     }
 
-    fn send_framed(
+    /// Forwards the datagrams behind a frame, or in a ring; calls refuse what is dropped here.
+    pub(super) fn forward_frame(
         &mut self,
         table: &mut Table,
         inode: u64,
@@ -364,6 +414,9 @@ impl Datagrams {
         payload: &[u8],
         marks: Marks,
     ) {
+        if frame.peer.ip() == IpAddr::from(Ipv4Addr::BROADCAST) {
+            return;
+        }
         let segment_bytes = match frame.segment_bytes {
             0 => usize::MAX,
             bytes => bytes.into(),
@@ -387,35 +440,8 @@ impl Datagrams {
 }
 
 /// Memory for datagrams of any length, with their marks.
-fn new_batch() -> Batch {
+pub(super) fn new_batch() -> Batch {
     Batch::new(DATAGRAM_BYTES_MAX, MARKS_BYTES)
-}
-
-/// Takes some datagrams of the stack, with the sockets that get them; empty if there is none.
-fn arrivals(table: &mut Table, engine: Session) -> Vec<Arrival> {
-    let mut arrived = Vec::new();
-    while arrived.len() < GIVEN_MAX
-        && let Some(client) = &mut table.engine.client
-        && let Some((received, from)) = client.receive_from(engine)
-    {
-        let local = client.local(engine).map(|local| local.ip());
-        // The chunk goes back at once: a program that does not read must not hold it.
-        let payload = received.bytes().to_vec();
-        client.release(received);
-        let Some(taker) = taker_of(table, table.engine.sharers(engine), from) else {
-            continue;
-        };
-        let to = local
-            .filter(|ip| !ip.is_unspecified())
-            .or_else(|| table.scope.source_for(from.ip()));
-        arrived.push(Arrival {
-            taker,
-            from,
-            to: to.unwrap_or(from.ip()),
-            payload,
-        });
-    }
-    arrived
 }
 
 /// The socket of these that receives datagrams from `from`: one that is connected to it, else the

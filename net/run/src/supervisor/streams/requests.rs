@@ -138,15 +138,21 @@ impl Streams {
     }
 
     /// A process sets up io_uring, which reads and writes past the library: it gets no rings from
-    /// now on.
-    pub(in super::super) fn keep_to_pairs(&mut self, table: &mut Table, caller: &Caller<'_>) {
+    /// now on. Returns the sockets that had some, whose datagrams are others'.
+    pub(in super::super) fn keep_to_pairs(
+        &mut self,
+        table: &mut Table,
+        caller: &Caller<'_>,
+    ) -> Vec<u64> {
         let Some(leader) = caller.leader() else {
-            return;
+            return Vec::new();
         };
-        for inode in self.rings.bar(leader) {
-            self.take_back_soon(table, inode);
+        let inodes = self.rings.bar(leader);
+        for inode in &inodes {
+            self.take_back_soon(table, *inode);
         }
         self.retake(table);
+        inodes
     }
 
     /// Tries again to take streams back.
@@ -158,28 +164,31 @@ impl Streams {
         }
     }
 
-    /// Serves the rings with new bytes or new room; the number of streams.
-    pub(in super::super) fn take_ring_news(&mut self, table: &mut Table) -> usize {
+    /// Serves the rings with new bytes or new room; their sockets, of which some may be datagrams'.
+    pub(in super::super) fn take_ring_news(&mut self, table: &mut Table) -> Vec<u64> {
         let inodes = self.rings.take_news();
         for inode in &inodes {
             self.take_from_program(table, *inode);
             self.give_to_program(table, *inode);
         }
-        inodes.len()
+        inodes
     }
 
-    /// Handles an event of a waiter's socket: a wake-up call, or the exit of its process.
-    pub(in super::super) fn look_at_waiter(&mut self, table: &mut Table, id: WaiterId) {
+    /// Handles an event of a waiter's socket: a wake-up call, or the exit of its process. Returns
+    /// the sockets that had rings there, whose datagrams are others'.
+    pub(in super::super) fn look_at_waiter(&mut self, table: &mut Table, id: WaiterId) -> Vec<u64> {
         if !self.rings.has_exited(id, &table.epoll) {
-            return;
+            return Vec::new();
         }
-        for inode in self.rings.remove(id.process) {
+        let inodes = self.rings.remove(id.process);
+        for inode in &inodes {
             // No thread is left that could copy, so nothing has to be waited for.
-            self.take_back(table, inode, true);
-            if let Some(socket) = table.sockets.get_mut(&inode) {
+            self.take_back(table, *inode, true);
+            if let Some(socket) = table.sockets.get_mut(inode) {
                 socket.ring_place = None;
             }
         }
+        inodes
     }
 }
 

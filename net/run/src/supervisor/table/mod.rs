@@ -15,7 +15,7 @@ use super::named::Names;
 use super::sweeps::Sweeps;
 use super::{Reply, WATCHED, ZERO};
 use crate::caller::{self, Caller, Descriptor};
-use crate::direct::Directory;
+use crate::direct::{Directory, Records};
 use crate::migrate::Migration;
 use crate::ports::{Claim, Ports, Transport};
 use crate::scope::Scope;
@@ -462,8 +462,11 @@ impl Table {
             self.unwatch(inode);
             let carrier = self.sockets.get(&inode).and_then(Socket::carrier);
             // What it sent before is sent first.
-            let has_frames = carrier.is_some_and(|carrier| carrier.direct.has_frames());
-            if !has_frames && self.is_closed(inode) {
+            let has_sent = carrier.is_some_and(|carrier| {
+                let has_more = carrier.records.as_ref().is_some_and(Records::has_more);
+                has_more || carrier.direct.has_frames()
+            });
+            if !has_sent && self.is_closed(inode) {
                 self.forget(inode);
             }
         }

@@ -1,0 +1,372 @@
+//! Datagrams by rings: of a socket that one process uses, with the library.
+//!
+//! The memory, its waiters and its lock are those of a stream with large rings. Must stay true:
+//! what the kernel's socket holds when rings begin comes first out of them, and what they hold when
+//! they end goes to that socket, in order; the program's own socket has no error of which it would
+//! not hear; a program that corrupts its memory loses its rings, and no more.
+
+use super::super::rings::Rings;
+use super::route::Incoming;
+use super::*;
+use crate::direct::{Records, ring_room};
+use rustix::event::{PollFd, PollFlags};
+use sidecore_net::sock::client::Client;
+use sidecore_net_rings::datagram::{Frame, Head, PAYLOAD_BYTES_MAX};
+use sidecore_net_rings::{Broken, WORDS};
+use sidecore_sync::Changed;
+use std::time::Instant;
+
+impl Datagrams {
+    /// Serves a library's request for rings.
+    ///
+    /// # Errors
+    /// `EAGAIN`: not now. `EOPNOTSUPP`: not for this socket. `ESTALE`: not for this process.
+    pub(in super::super) fn serve_ring_request(
+        &mut self,
+        table: &mut Table,
+        rings: &mut Rings,
+        caller: &mut Caller<'_>,
+    ) -> Result<Reply, Errno> {
+        let target = caller.call.arguments[3];
+        let attachment = caller.read_int(target)?.cast_unsigned();
+        let begun = Instant::now();
+        rings.admit(caller, attachment)?;
+        // A refused request has its price, too.
+        let words = self.begin_rings(table, rings, caller, attachment);
+        rings.spend(begun);
+        let bytes: Vec<u8> = words?.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        caller.write(target, &bytes)?;
+        Ok(ZERO)
+    }
+
+    fn begin_rings(
+        &mut self,
+        table: &mut Table,
+        rings: &mut Rings,
+        caller: &Caller<'_>,
+        attachment: u32,
+    ) -> Result<[u32; WORDS], Errno> {
+        let descriptor = caller.int(0);
+        let inode = caller.inode(descriptor).ok_or(Errno::BADF)?;
+        let near = caller.fetch(descriptor)?;
+        let socket = table.sockets.get(&inode).ok_or(Errno::OPNOTSUPP)?;
+        let (is_v6, place) = (socket.is_v6, &socket.ring_place);
+        let carrier = socket.carrier().ok_or(Errno::OPNOTSUPP)?;
+        if carrier.records.is_some() {
+            // Another process has them: two use the socket, so neither may.
+            self.end_rings_soon(table, inode);
+            return Err(Errno::OPNOTSUPP);
+        }
+        if place.is_some() || carrier.direct.place.is_none() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let has_state = carrier.faults.are_pending() || carrier.corked.is_some();
+        if has_state || socket.asked.is_some() || socket.holder.is_elsewhere(caller, inode) {
+            return Err(Errno::AGAIN);
+        }
+        let room = ring_room(&near).ok_or(Errno::OPNOTSUPP)?;
+        if habits_of(&near, is_v6).is_odd() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        // What it sent before precedes what it will send by the rings.
+        self.take(table, inode);
+        if self.unfinished.contains(&inode) || has_error(&near) {
+            return Err(Errno::AGAIN);
+        }
+        let taken = rings.take_place(caller, attachment, inode, true)?;
+        let mut records = Records::begin(taken.ring, room).ok_or(Errno::NOMEM)?;
+        self.move_waiting(table, inode, &near, &mut records)
+            .map_err(|Broken| Errno::OPNOTSUPP)?;
+        let socket = table.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
+        socket.holder = Holder::lasting(caller, descriptor, socket.holder);
+        socket.ring_place = Some(taken.lease);
+        if let Some(carrier) = socket.carrier_mut() {
+            carrier.records = Some(records);
+        }
+        let [number, slab, large, _] = taken.words;
+        Ok([number, slab, large, is_v6.into()])
+    }
+
+    /// Moves the datagrams that a program's socket holds to its rings.
+    fn move_waiting(
+        &mut self,
+        table: &Table,
+        inode: u64,
+        near: &OwnedFd,
+        records: &mut Records,
+    ) -> Result<(), Broken> {
+        let mut batch = self.batch.take().unwrap_or_else(route::new_batch);
+        let mut moved = Ok(());
+        // Bounded: other processes may send to the socket's port at any rate.
+        for _ in 0..WAITING_MAX {
+            if moved.is_err() || batch.receive(near.as_fd()).is_err() {
+                break;
+            }
+            for message in batch.messages() {
+                // Another process has sent the others to the kernel's loopback address.
+                if let Some(way) = self.way(table, inode, address::read(message.name)) {
+                    let head = head_of(way.from, way.to, message.payload.len());
+                    moved = moved.and_then(|()| records.give(head, message.payload));
+                }
+            }
+        }
+        self.batch = Some(batch);
+        moved
+    }
+
+    /// Gives a program a datagram by its rings; false if it has none. The caller has found that the
+    /// socket takes it.
+    pub(super) fn give_by_ring(
+        &mut self,
+        table: &mut Table,
+        inode: u64,
+        (from, to): (SocketAddr, IpAddr),
+        payload: &[u8],
+    ) -> bool {
+        let carrier = table.sockets.get_mut(&inode).and_then(Socket::carrier_mut);
+        let Some(records) = carrier.and_then(|it| it.records.as_mut()) else {
+            return false;
+        };
+        let given = records.give(head_of(from, to, payload.len()), payload);
+        if !std::mem::replace(&mut records.is_noted, true) {
+            self.noted.push(inode);
+        }
+        if given == Err(Broken) {
+            self.end_rings(table, inode, true);
+        }
+        true
+    }
+
+    /// Serves the rings of a socket with news: datagrams of the program, or room for some.
+    pub(in super::super) fn look_at_rings(&mut self, table: &mut Table, inode: u64) {
+        let carrier = table.sockets.get_mut(&inode).and_then(Socket::carrier_mut);
+        let Some(records) = carrier.and_then(|it| it.records.as_mut()) else {
+            return;
+        };
+        let flushed = records.flush();
+        if flushed == Ok(true) && !std::mem::replace(&mut records.is_noted, true) {
+            self.noted.push(inode);
+        }
+        if flushed == Err(Broken) {
+            self.end_rings(table, inode, true);
+            return;
+        }
+        if !self.take_records(table, inode) && !self.unfinished.contains(&inode) {
+            self.unfinished.push_back(inode);
+        }
+    }
+
+    /// Forwards some of what a program has sent by rings; true if none is left.
+    pub(super) fn take_records(&mut self, table: &mut Table, inode: u64) -> bool {
+        let carrier = table.sockets.get(&inode).and_then(Socket::carrier);
+        if carrier.is_none_or(|carrier| carrier.records.is_none()) {
+            return true;
+        }
+        let taken = self.forward_records(table, inode, true);
+        if taken == Err(Broken) {
+            self.end_rings(table, inode, true);
+        }
+        taken != Ok(false)
+    }
+
+    /// Forwards at most [`RECORDS_MAX`] datagrams; with `waits`, none for which the stack has no
+    /// buffer now. True if none is left.
+    fn forward_records(
+        &mut self,
+        table: &mut Table,
+        inode: u64,
+        waits: bool,
+    ) -> Result<bool, Broken> {
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.resize(PAYLOAD_BYTES_MAX, 0);
+        let mut done = Ok(false);
+        for _ in 0..RECORDS_MAX {
+            if waits && is_short(table) {
+                break;
+            }
+            let Some((records, target)) = of_socket(table, inode) else {
+                done = Ok(true);
+                break;
+            };
+            match records.take(&mut payload) {
+                Ok(Some(head)) => {
+                    self.forward(table, inode, (target, head), &payload[..head.bytes]);
+                }
+                Ok(None) => {
+                    done = Ok(true);
+                    break;
+                }
+                Err(Broken) => {
+                    done = Err(Broken);
+                    break;
+                }
+            }
+        }
+        self.payload = payload;
+        let _ = Changed::publish();
+        if let Some((records, _)) = of_socket(table, inode)
+            && records.view().is_ok_and(|view| view.program_waits())
+            && !std::mem::replace(&mut records.is_noted, true)
+        {
+            self.noted.push(inode);
+        }
+        done
+    }
+
+    /// Forwards one datagram of a program.
+    fn forward(
+        &mut self,
+        table: &mut Table,
+        inode: u64,
+        (target, head): (Target, Head),
+        payload: &[u8],
+    ) {
+        let peer = match head.peer.port() {
+            0 => target.peer,
+            _ => Some(address::plain_peer(head.peer, target.is_v6)),
+        };
+        // It was disconnected meanwhile; and calls refuse what an IPv4 socket cannot reach.
+        let Some(peer) = peer.filter(|peer| peer.is_ipv4() || target.is_v6) else {
+            return;
+        };
+        let frame = Frame {
+            peer,
+            segment_bytes: head.segment_bytes,
+        };
+        self.forward_frame(table, inode, frame, payload, target.marks);
+    }
+
+    /// Notifies the programs whose rings have changed in this round.
+    pub(in super::super) fn notify(&mut self, table: &mut Table, rings: &mut Rings) {
+        for inode in self.noted.drain(..) {
+            let carrier = table.sockets.get_mut(&inode).and_then(Socket::carrier_mut);
+            if let Some(records) = carrier.and_then(|it| it.records.as_mut()) {
+                records.is_noted = false;
+                rings.notify(&records.ring);
+            }
+        }
+        for ring in self.ended.drain(..) {
+            // They find that the socket is the kernel's again.
+            rings.notify(&ring);
+        }
+    }
+
+    /// Moves a socket from its rings back to the kernel; false while the program copies, unless
+    /// `by_force`.
+    pub(in super::super) fn end_rings(
+        &mut self,
+        table: &mut Table,
+        inode: u64,
+        by_force: bool,
+    ) -> bool {
+        let Some((records, _)) = of_socket(table, inode) else {
+            return true;
+        };
+        if records.view().is_ok_and(|view| !view.take_back(by_force)) {
+            return false;
+        }
+        // No more come, unless the program writes without the lock: so the rounds are bounded.
+        for _ in 0..LAST_ROUNDS {
+            if self.forward_records(table, inode, false) != Ok(false) {
+                break;
+            }
+        }
+        let carrier = table.sockets.get_mut(&inode).and_then(Socket::carrier_mut);
+        let Some(records) = carrier.and_then(|it| it.records.take()) else {
+            return true;
+        };
+        self.ended.push(records.ring.clone());
+        let unread = records.unread();
+        let same = |one: &(Head, Vec<u8>), other: &(Head, Vec<u8>)| {
+            (one.0.peer, one.0.to) == (other.0.peer, other.0.to)
+        };
+        for alike in unread.chunk_by(same) {
+            let Some((head, _)) = alike.first() else {
+                continue;
+            };
+            let payloads: Vec<&[u8]> = alike.iter().map(|(_, it)| it.as_slice()).collect();
+            let incoming = Incoming {
+                from: head.peer,
+                to: head.to,
+                payloads: &payloads,
+                marks: Marks::default(),
+            };
+            if !self.deliver(table, inode, &incoming) {
+                table.forget(inode);
+                break;
+            }
+        }
+        true
+    }
+
+    /// The same as soon as no copy is in progress: another process uses the socket, or it has an
+    /// error.
+    pub(in super::super) fn end_rings_soon(&mut self, table: &mut Table, inode: u64) {
+        if !self.end_rings(table, inode, false) && !self.ending.contains(&inode) {
+            self.ending.push(inode);
+        }
+    }
+
+    /// Tries again to end rings.
+    pub(in super::super) fn end_again(&mut self, table: &mut Table) {
+        for inode in std::mem::take(&mut self.ending) {
+            self.end_rings_soon(table, inode);
+        }
+    }
+}
+
+/// What the forwarding of a socket's datagrams depends on.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    is_v6: bool,
+    peer: Option<SocketAddr>,
+    marks: Marks,
+}
+
+/// The rings of a socket, if it has some.
+fn of_socket(table: &mut Table, inode: u64) -> Option<(&mut Records, Target)> {
+    let socket = table.sockets.get_mut(&inode)?;
+    let (is_v6, peer) = (socket.is_v6, socket.peer);
+    let carrier = socket.carrier_mut()?;
+    let marks = carrier.habits.map(|habits| habits.marks);
+    let marks = marks.unwrap_or_default();
+    Some((carrier.records.as_mut()?, Target { is_v6, peer, marks }))
+}
+
+/// True while the stack has no buffers for the longest datagram: what waits in a ring is not lost.
+fn is_short(table: &mut Table) -> bool {
+    let client = table.engine.client.as_mut();
+    client.is_some_and(|client| {
+        let needed = BUFFERS_MIN.min(Client::buffers_max(client));
+        Client::buffers_free(client) < needed
+    })
+}
+
+/// True if the next call on a socket of the kernel would report an error.
+fn has_error(near: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(near, PollFlags::IN)];
+    let none = rustix::time::Timespec::default();
+    let found = rustix::event::poll(&mut polled, Some(&none));
+    found.is_err()
+        || polled[0]
+            .revents()
+            .intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+fn head_of(from: SocketAddr, to: IpAddr, bytes: usize) -> Head {
+    Head {
+        bytes,
+        peer: from,
+        to,
+        segment_bytes: 0,
+    }
+}
+
+/// Datagrams that one look at a ring takes.
+const RECORDS_MAX: usize = 256;
+/// Looks that take all of a full ring of empty datagrams.
+const LAST_ROUNDS: usize = 64;
+/// Buffers of the longest datagram.
+const BUFFERS_MIN: usize = 4;
+/// Batches of the kernel's socket that are moved to rings.
+const WAITING_MAX: usize = 512;
