@@ -296,3 +296,231 @@ fn datagrams_of_the_stack_are_what_they_are_on_the_kernel() {
         lines_on_kernel("datagrams", program)
     );
 }
+
+/// A socket of the stack whose datagrams have passed by rings, and the kernel's at the other end.
+const RINGED: &str = "\
+    import ctypes, fcntl, select, struct, termios, threading\n\
+    over = V4 != '127.0.0.1'\n\
+    HOST, HOST6 = ('10.91.9.1', 'fd91::1') if over else (V4, V6)\n\
+    def ringed(own=V4, host=HOST):\n\
+    \x20   client, server = datagrams(own), datagrams(host)\n\
+    \x20   server.settimeout(20); client.settimeout(20)\n\
+    \x20   for number in range(30):\n\
+    \x20       client.sendto(b'%d' % number, server.getsockname()[:2])\n\
+    \x20       server.sendto(*server.recvfrom(10))\n\
+    \x20       assert client.recvfrom(10)[0] == b'%d' % number\n\
+    \x20       time.sleep(.001)\n\
+    \x20   client.setblocking(True)\n\
+    \x20   return client, server, client.getsockname()[:2], server.getsockname()[:2]\n\
+    def rings(): return sum('sidecore-large' in line for line in open('/proc/self/maps'))\n\
+    def waiting(sock): return polled_until(sock, 'IN', select.POLLIN)\n";
+
+/// The datagrams of a socket of the stack pass by rings where they can.
+#[test]
+fn a_datagram_socket_of_the_stack_has_rings() {
+    let program = "\
+         one = ringed(); say(rings())\n\
+         two = ringed(V6, HOST6); say(rings())\n\
+         two[0].connect(two[3]); two[0].send(b'x'); say(two[1].recv(9))\n\
+         named, server, own, to = ringed()\n\
+         connected = datagrams(); connected.connect(to)\n\
+         for _ in range(30): connected.send(b'x'); server.recv(9); time.sleep(.001)\n\
+         say(rings())\n\
+         kernels = datagrams('127.0.0.1'); to = kernels.getsockname()\n\
+         for _ in range(30): kernels.sendto(b'x', to); kernels.recvfrom(9)\n\
+         say(rings())\n\
+         marked = datagrams(); marked.setsockopt(socket.SOL_SOCKET, socket.SO_TIMESTAMP, 1)\n\
+         to = server.getsockname()\n\
+         for _ in range(30): marked.sendto(b'x', to); server.recv(9)\n\
+         say(rings())\n";
+    let program = format!("{RINGED}{program}");
+    assert_eq!(
+        lines_over_stack("has_rings", &program),
+        ["1", "2", "b'x'", "4", "4", "4"]
+    );
+}
+
+/// What a program may do with a socket whose datagrams pass by rings, it does as on the kernel.
+#[test]
+fn datagrams_by_rings_are_what_they_are_on_the_kernel() {
+    let program = "\
+         client, server, own, to = ringed()\n\
+         others = [datagrams(HOST) for _ in range(3)]\n\
+         for number in range(60): others[number % 3].sendto(b'%d' % number, own)\n\
+         came = [client.recvfrom(10) for _ in range(60)]\n\
+         by = lambda sock: [int(it) for it, at in came if at == sock.getsockname()]\n\
+         say([by(sock) == list(range(at, 60, 3)) for at, sock in enumerate(others)])\n\
+         for size in 0, 1, 1472, 1473, 9000, 40_000, 65_507:\n\
+         \x20   data = os.urandom(size)\n\
+         \x20   say(size, client.sendto(data, to), server.recv(70_000) == data,\n\
+         \x20       server.sendto(data, own), client.recv(70_000) == data)\n\
+         say('long', outcome(client.sendto, bytes(65_508), to))\n\
+         say('empty', outcome(client.recv, 9, socket.MSG_DONTWAIT), polled(client))\n\
+         for text in b'first', b'second': server.sendto(text, own)\n\
+         waiting(client)\n\
+         say(struct.unpack('i', fcntl.ioctl(client, termios.FIONREAD, bytes(4))))\n\
+         say(client.recv(9, socket.MSG_PEEK), client.recv(2, socket.MSG_PEEK | socket.MSG_TRUNC))\n\
+         say(client.recvmsg(3)[0::2], client.recvmsg_into([bytearray(2), bytearray(9)])[0::2])\n\
+         server.sendto(b'truncated', own); waiting(client)\n\
+         say(client.recv(2, socket.MSG_TRUNC), outcome(client.recv, 2, socket.MSG_DONTWAIT))\n\
+         say(server.sendto(b'', own), waiting(client), os.read(client.fileno(), 9))\n\
+         limit = struct.pack('ll', 0, 30_000)\n\
+         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)\n\
+         say('limit', outcome(client.recv, 9))\n\
+         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bytes(16))\n\
+         later = threading.Timer(.1, lambda: server.sendto(b'later', own)); later.start()\n\
+         say('waits', client.recvfrom(9)[0]); later.join()\n\
+         later = threading.Timer(.1, lambda: server.sendto(b'polls', own)); later.start()\n\
+         say('polls', polled(client, select.POLLIN, 20_000), client.recv(9)); later.join()\n\
+         later = threading.Timer(.1, lambda: server.sendto(b'selects', own)); later.start()\n\
+         say('selects', select.select([client], [], [], 20)[0] == [client], client.recv(9))\n\
+         later.join()\n\
+         for flags in 0, select.EPOLLET:\n\
+         \x20   epoll = select.epoll(); epoll.register(client, select.EPOLLIN | flags)\n\
+         \x20   say(epoll.poll(0)); server.sendto(b'one', own)\n\
+         \x20   found = epoll.poll(20)\n\
+         \x20   say([names(it) for _, it in found], len(epoll.poll(0)), client.recv(9))\n\
+         \x20   say(epoll.poll(0)); server.sendto(b'two', own)\n\
+         \x20   say([names(it) for _, it in epoll.poll(20)], client.recv(9))\n\
+         \x20   later = threading.Timer(.1, lambda: server.sendto(b'late', own)); later.start()\n\
+         \x20   say([names(it) for _, it in epoll.poll(20)], client.recv(9)); later.join()\n\
+         \x20   epoll.unregister(client); epoll.close()\n\
+         say([client.sendto(b'%03d' % it, to) for it in range(200)] == [3] * 200)\n\
+         say([int(server.recv(9)) for _ in range(200)] == list(range(200)))\n\
+         asked = [(socket.IPPROTO_UDP, 103, struct.pack('H', 400))]\n\
+         say(client.sendmsg([bytes(600), bytes(400)], asked, 0, to),\n\
+         \x20   [len(server.recv(2000)) for _ in range(3)])\n\
+         client.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 8)\n\
+         say(client.sendto(b'marked', to), server.recv(9))\n\
+         client.connect(to)\n\
+         for number in range(30): client.send(b'%d' % number); server.recv(9)\n\
+         others[0].sendto(b'of another', own); server.sendto(b'of the peer', own)\n\
+         say(client.recv(20), outcome(client.recv, 9, socket.MSG_DONTWAIT))\n\
+         say(os.write(client.fileno(), b'written'), os.writev(client.fileno(), [b'a', b'b']))\n\
+         say(server.recv(9), server.recv(9), outcome(client.send, bytes(65_508)))\n";
+    let program = format!("{RINGED}{program}");
+    assert_eq!(
+        lines_over_stack("by_rings", &program),
+        lines_on_kernel("by_rings", &program)
+    );
+}
+
+/// What ends rings loses no datagram, and changes no order.
+#[test]
+fn datagrams_in_rings_that_end_come_by_the_kernels_socket() {
+    let program = "\
+         def numbered(server, own, count=20):\n\
+         \x20   for number in range(count): server.sendto(b'%d' % number, own)\n\
+         def read(sock, count=20):\n\
+         \x20   sock.settimeout(20)\n\
+         \x20   return [int(sock.recv(9)) for _ in range(count)] == list(range(count))\n\
+         def full():\n\
+         \x20   made = ringed(); numbered(made[1], made[2]); waiting(made[0]); time.sleep(.1)\n\
+         \x20   return made\n\
+         client, server, own, to = full()\n\
+         twin = client.dup(); say('dup', read(twin))\n\
+         server.sendto(b'x', own); say(waiting(twin), waiting(client), client.recv(9))\n\
+         client, server, own, to = full()\n\
+         say('option', client.setsockopt(socket.IPPROTO_IP, 8, 1), read(client))\n\
+         server.sendto(b'x', own); client.settimeout(20)\n\
+         say([it[:2] for it in client.recvmsg(9, 99)[1]])\n\
+         client, server, own, to = full()\n\
+         say('fork', child(lambda: not (int(client.recv(9)) == 0 and int(client.recv(9)) == 1)))\n\
+         say([int(client.recv(9)) for _ in range(18)] == list(range(2, 20)))\n\
+         say(child(lambda: client.sendto(b'of the child', to) != 12), server.recv(20))\n\
+         client, server, own, to = full()\n\
+         client.set_inheritable(True)\n\
+         program = 'import socket, sys; it = socket.socket(fileno=int(sys.argv[1])); '\n\
+         program += 'it.settimeout(20); print([int(it.recv(9)) for _ in range(20)][19])'\n\
+         words = [sys.executable, '-c', program, str(client.fileno())]\n\
+         say('exec', finished(os.posix_spawn(sys.executable, words, os.environ)))\n\
+         client, server, own, to = full()\n\
+         one, two = select.epoll(), select.epoll()\n\
+         one.register(client, select.EPOLLIN); two.register(client, select.EPOLLIN)\n\
+         both = [[names(it) for _, it in epoll.poll(20)] for epoll in (one, two)]\n\
+         say('two', both, read(client))\n\
+         client, server, own, to = full()\n\
+         left, right = socket.socketpair(socket.AF_UNIX)\n\
+         socket.send_fds(left, [b'x'], [client.fileno()])\n\
+         passed = socket.socket(fileno=socket.recv_fds(right, 9, 1)[1][0])\n\
+         say('passed', read(passed))\n\
+         client, server, own, to = ringed()\n\
+         came = []\n\
+         def taking(): came.append(client.recv(9))\n\
+         threads = [threading.Thread(target=taking) for _ in range(3)]\n\
+         for thread in threads: thread.start()\n\
+         time.sleep(.2); numbered(server, own, 3)\n\
+         for thread in threads: thread.join()\n\
+         say('threads', sorted(came))\n\
+         client, server, own, to = full()\n\
+         server.connect(own); client.close()\n\
+         def is_refused(): return outcome(server.send, b'x') == 'ECONNREFUSED'\n\
+         say('closed', until(is_refused))\n\
+         client, server, own, to = ringed()\n\
+         client.sendto(b'before the close', to); client.close(); say(server.recv(20))\n\
+         def last():\n\
+         \x20   client, server, own, to = ringed(); client.sendto(b'before the end', to)\n\
+         \x20   say(server.recv(20)); return 0\n\
+         say(child(last))\n\
+         client, server, own, to = ringed()\n\
+         client.connect(to)\n\
+         for number in range(30): client.send(b'%d' % number); server.recv(9)\n\
+         server.sendto(b'before', own); waiting(client); server.close(); client.send(b'x')\n\
+         say('refused', polled_until(client, 'ERR'), outcome(client.recv, 9), client.recv(9))\n\
+         client.send(b'x'); say(polled_until(client, 'ERR'), outcome(client.send, b'x'))\n\
+         client, server, own, to = full()\n\
+         say('shut', client.connect(to), client.shutdown(socket.SHUT_RD), read(client))\n";
+    let program = format!("{RINGED}{program}");
+    assert_eq!(
+        lines_over_stack("rings_end", &program),
+        lines_on_kernel("rings_end", &program)
+    );
+}
+
+/// sendmmsg(2) and recvmmsg(2) over rings.
+#[test]
+fn many_datagrams_of_a_call_pass_by_rings() {
+    let program = "\
+         client, server, own, to = ringed()\n\
+         class Vec(ctypes.Structure):\n\
+         \x20   _fields_ = [('at', ctypes.c_void_p), ('bytes', ctypes.c_size_t)]\n\
+         class Message(ctypes.Structure):\n\
+         \x20   _fields_ = [('name', ctypes.c_void_p), ('name_bytes', ctypes.c_uint32),\n\
+         \x20       ('pieces', ctypes.POINTER(Vec)), ('count', ctypes.c_size_t),\n\
+         \x20       ('control', ctypes.c_void_p), ('control_bytes', ctypes.c_size_t),\n\
+         \x20       ('flags', ctypes.c_long), ('done', ctypes.c_uint32)]\n\
+         libc = ctypes.CDLL(None, use_errno=True)\n\
+         def messages(buffers, name=None):\n\
+         \x20   made = (Message * len(buffers))()\n\
+         \x20   for it, buffer in zip(made, buffers):\n\
+         \x20       at = ctypes.cast(buffer, ctypes.c_void_p)\n\
+         \x20       it.pieces = ctypes.pointer(Vec(at, len(buffer))); it.count = 1\n\
+         \x20       if name: it.name_bytes = len(name)\n\
+         \x20       if name: it.name = ctypes.cast(name, ctypes.c_void_p)\n\
+         \x20   return made\n\
+         ip, port = to\n\
+         name = struct.pack('=H', socket.AF_INET) + struct.pack('!H', port)\n\
+         name = ctypes.create_string_buffer(name + socket.inet_aton(ip) + bytes(8), 16)\n\
+         for count in 1, 7, 100:\n\
+         \x20   sent = [ctypes.create_string_buffer(b'%04d' % it, 4) for it in range(count)]\n\
+         \x20   asked = messages(sent, name)\n\
+         \x20   say(libc.sendmmsg(client.fileno(), asked, count, 0), {it.done for it in asked})\n\
+         \x20   say([int(server.recv(9)) for _ in range(count)] == list(range(count)))\n\
+         for count in 1, 7, 100:\n\
+         \x20   for number in range(count): server.sendto(b'%04d' % number, own)\n\
+         \x20   time.sleep(.2)\n\
+         \x20   into = [ctypes.create_string_buffer(3 + it % 9) for it in range(count + 5)]\n\
+         \x20   asked = messages(into)\n\
+         \x20   got = libc.recvmmsg(client.fileno(), asked, count + 5, 0x10000, None)\n\
+         \x20   say(got, [it.done for it in asked][:9], [it.flags for it in asked][:9])\n\
+         \x20   say([it.raw[:3] for it in into][:9])\n\
+         say(libc.recvmmsg(client.fileno(), messages(into), 9, 0x40, None), ctypes.get_errno())\n\
+         long = [ctypes.create_string_buffer(it) for it in (9, 65_508, 9)]\n\
+         say(libc.sendmmsg(client.fileno(), messages(long, name), 3, 0), len(server.recv(99)))\n\
+         say(libc.sendmmsg(client.fileno(), messages(long[1:], name), 2, 0), ctypes.get_errno())\n";
+    let program = format!("{RINGED}{program}");
+    assert_eq!(
+        lines_over_stack("many", &program),
+        lines_on_kernel("many", &program)
+    );
+}

@@ -363,7 +363,7 @@ fn head_of(from: SocketAddr, to: IpAddr, bytes: usize) -> Head {
 }
 
 /// Datagrams that one look at a ring takes.
-const RECORDS_MAX: usize = 256;
+const RECORDS_MAX: usize = 512;
 /// Looks that take all of a full ring of empty datagrams.
 const LAST_ROUNDS: usize = 64;
 /// Buffers of the longest datagram.
