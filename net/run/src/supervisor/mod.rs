@@ -252,6 +252,7 @@ impl Supervisor {
         }
         self.streams.feed_starved(&mut self.table);
         self.datagrams.take_unfinished(&mut self.table);
+        self.datagrams.take_waiting(&mut self.table);
         self.streams.retake(&mut self.table);
         self.datagrams.end_again(&mut self.table);
         self.repeat_woken();

@@ -51,6 +51,8 @@ pub(super) struct Datagrams {
     batch: Option<Batch>,
     /// The same for one of a ring; empty until the first.
     payload: Vec<u8>,
+    /// Sockets whose programs sent more by rings than one round takes.
+    waiting: VecDeque<u64>,
     /// Sockets whose rings have changed in this round.
     noted: Vec<u64>,
     /// Sockets whose rings are to end once no copy is in progress.
@@ -64,7 +66,12 @@ pub(super) struct Datagrams {
 impl Datagrams {
     /// True while datagrams are left that no event reports.
     pub(super) fn are_pressing(&self) -> bool {
-        !self.unfinished.is_empty() || !self.ending.is_empty()
+        let lists = [
+            self.unfinished.is_empty(),
+            self.waiting.is_empty(),
+            self.ending.is_empty(),
+        ];
+        lists.contains(&false)
     }
 
     /// Takes a UDP socket from the kernel's network and binds it to `asked`, with any port if that

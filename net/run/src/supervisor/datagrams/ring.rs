@@ -151,22 +151,46 @@ impl Datagrams {
             self.end_rings(table, inode, true);
             return;
         }
-        if !self.take_records(table, inode) && !self.unfinished.contains(&inode) {
-            self.unfinished.push_back(inode);
+        match self.forward_records(table, inode, true) {
+            Ok(true) => {}
+            Ok(false) => self.keep_waiting(inode),
+            Err(Broken) => {
+                self.end_rings(table, inode, true);
+            }
         }
     }
 
-    /// Forwards some of what a program has sent by rings; true if none is left.
+    /// Forwards what a program has sent by rings; false if the stack has no buffers for all of it.
     pub(super) fn take_records(&mut self, table: &mut Table, inode: u64) -> bool {
-        let carrier = table.sockets.get(&inode).and_then(Socket::carrier);
-        if carrier.is_none_or(|carrier| carrier.records.is_none()) {
-            return true;
+        for _ in 0..LAST_ROUNDS {
+            match self.forward_records(table, inode, true) {
+                Ok(true) => return true,
+                Ok(false) if is_short(table) => break,
+                Ok(false) => {}
+                Err(Broken) => {
+                    self.end_rings(table, inode, true);
+                    return true;
+                }
+            }
         }
-        let taken = self.forward_records(table, inode, true);
-        if taken == Err(Broken) {
-            self.end_rings(table, inode, true);
+        self.keep_waiting(inode);
+        false
+    }
+
+    /// Looks again at the rings of a socket in the next round.
+    fn keep_waiting(&mut self, inode: u64) {
+        if !self.waiting.contains(&inode) {
+            self.waiting.push_back(inode);
         }
-        taken != Ok(false)
+    }
+
+    /// Continues with the rings of which one round did not take all.
+    pub(in super::super) fn take_waiting(&mut self, table: &mut Table) {
+        for _ in 0..self.waiting.len() {
+            if let Some(inode) = self.waiting.pop_front() {
+                self.look_at_rings(table, inode);
+            }
+        }
     }
 
     /// Forwards at most [`RECORDS_MAX`] datagrams; with `waits`, none for which the stack has no
@@ -259,6 +283,13 @@ impl Datagrams {
         inode: u64,
         by_force: bool,
     ) -> bool {
+        let Some((records, _)) = of_socket(table, inode) else {
+            return true;
+        };
+        // What finds no buffer would be lost: the library, or the loop, asks again.
+        if !by_force && records.has_more() && !self.take_records(table, inode) {
+            return false;
+        }
         let Some((records, _)) = of_socket(table, inode) else {
             return true;
         };

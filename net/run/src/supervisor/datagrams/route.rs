@@ -292,10 +292,10 @@ impl Datagrams {
     /// Forwards what a program sent without a call: frames, and what it wrote without an address
     /// to its peer.
     pub(in super::super) fn take(&mut self, table: &mut Table, inode: u64) {
-        let records_done = self.take_records(table, inode);
+        self.take_records(table, inode);
         let mut batch = self.batch.take().unwrap_or_else(new_batch);
         let frames_done = self.take_some_frames(table, inode, &mut batch);
-        if !self.take_some(table, inode, &mut batch) || !frames_done || !records_done {
+        if !self.take_some(table, inode, &mut batch) || !frames_done {
             self.unfinished.push_back(inode);
         }
         self.batch = Some(batch);
@@ -304,13 +304,13 @@ impl Datagrams {
     /// Forwards the frames that a program has sent: by an event of the desk, or before a call of it
     /// is served.
     pub(in super::super) fn take_frames(&mut self, table: &mut Table, inode: u64) {
-        let records_done = self.take_records(table, inode);
+        self.take_records(table, inode);
         let carrier = table.sockets.get(&inode).and_then(Socket::carrier);
         if carrier.is_none_or(|carrier| carrier.direct.desk.is_none()) {
             return;
         }
         let mut batch = self.batch.take().unwrap_or_else(new_batch);
-        if !self.take_some_frames(table, inode, &mut batch) || !records_done {
+        if !self.take_some_frames(table, inode, &mut batch) {
             self.unfinished.push_back(inode);
         }
         self.batch = Some(batch);
