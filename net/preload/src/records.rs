@@ -15,7 +15,7 @@ use crate::real::{
 };
 use crate::rings;
 use crate::stream::{self, Look, Pieces};
-use crate::table::{self, GONE, Kind, Record, record};
+use crate::table::{self, Kind, Record, record};
 use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::datagram::{
     FRAME_BYTES, FRAMED_BYTES_MAX, HEAD_BYTES, Head, OPEN, Place, PlaceState, SEGMENTS_MAX, WRITES,
@@ -258,44 +258,9 @@ unsafe fn receive(
     if stream::is_nowhere(pieces) {
         return failed(libc::EFAULT);
     }
-    let mut limit = Limit::default();
-    let (head, copied) = loop {
-        if record.kind() != Kind::Ring {
-            return None;
-        }
-        let look = stream::with_lock(attachment, file, record, |held| {
-            let taken = take(held, pieces, flags & libc::MSG_PEEK != 0)?;
-            if taken.is_some() {
-                let _ = Changed::publish();
-                // Only when it waits for room.
-                if held.supervisor_waits() {
-                    attachment.tell(record.number.load(Ordering::Relaxed));
-                }
-            }
-            Ok(taken)
-        });
-        match look {
-            Look::Done(Some(taken)) => break taken,
-            Look::Done(None) => {}
-            Look::Gone => return None,
-            Look::Interrupted => return failed(libc::EAGAIN),
-        }
-        if record.has(GONE) {
-            rings::bar(file);
-            return None;
-        }
-        if stream::is_nonblocking(file, flags) {
-            return failed(libc::EAGAIN);
-        }
-        match wait(attachment, file, record, For::Reading, &mut limit, 1) {
-            Ok(()) => {}
-            // The supervisor is gone: nothing will come, and the kernel waits for it.
-            Err(libc::ECONNRESET) => {
-                rings::bar(file);
-                return None;
-            }
-            Err(error) => return failed(error),
-        }
+    let (head, copied) = match next(attachment, file, record, (pieces, flags))? {
+        Ok(taken) => taken,
+        Err(error) => return failed(error),
     };
     let mut received = *header;
     received.msg_controllen = 0;
@@ -315,6 +280,50 @@ unsafe fn receive(
         _ => head.bytes,
     };
     Some(bytes.cast_signed())
+}
+
+/// Waits for the next datagram, if the call may, and takes it; none if there are no rings any more.
+fn next(
+    attachment: &Attachment,
+    file: c_int,
+    record: &Record,
+    (pieces, flags): (Pieces<'_>, c_int),
+) -> Option<Result<(Head, usize), c_int>> {
+    let mut limit = Limit::default();
+    loop {
+        if record.kind() != Kind::Ring {
+            return None;
+        }
+        let look = stream::with_lock(attachment, file, record, |held| {
+            let taken = take(held, pieces, flags & libc::MSG_PEEK != 0)?;
+            if taken.is_some() {
+                let _ = Changed::publish();
+                // Only when it waits for room.
+                if held.supervisor_waits() {
+                    attachment.tell(record.number.load(Ordering::Relaxed));
+                }
+            }
+            Ok(taken)
+        });
+        match look {
+            Look::Done(Some(taken)) => return Some(Ok(taken)),
+            Look::Done(None) => {}
+            Look::Gone => return None,
+            Look::Interrupted => return Some(Err(libc::EAGAIN)),
+        }
+        if stream::is_nonblocking(file, flags) {
+            return Some(Err(libc::EAGAIN));
+        }
+        match wait(attachment, file, record, For::Reading, &mut limit, 1) {
+            Ok(()) => {}
+            // The supervisor is gone: nothing will come, and the kernel waits for it.
+            Err(libc::ECONNRESET) => {
+                rings::bar(file);
+                return None;
+            }
+            Err(error) => return Some(Err(error)),
+        }
+    }
 }
 
 /// Takes the next datagram, as much of it as there is room for, or only looks at it: its head, and

@@ -59,6 +59,8 @@ pub(crate) struct Records {
     room: usize,
     /// Its program is to be notified at the end of the round.
     pub(crate) is_noted: bool,
+    /// Requests to end it.
+    pub(crate) delays: u32,
 }
 
 impl Records {
@@ -72,6 +74,7 @@ impl Records {
             backlog_bytes: 0,
             room: receive_bytes.saturating_sub(LARGE_RING_BYTES),
             is_noted: false,
+            delays: 0,
         })
     }
 

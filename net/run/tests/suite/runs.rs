@@ -392,8 +392,10 @@ fn datagrams_by_rings_are_what_they_are_on_the_kernel() {
          \x20   [len(server.recv(2000)) for _ in range(3)])\n\
          client.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 8)\n\
          say(client.sendto(b'marked', to), server.recv(9))\n\
-         client.connect(to)\n\
-         for number in range(30): client.send(b'%d' % number); server.recv(9)\n\
+         client = datagrams(); client.connect(to); own = client.getsockname()[:2]\n\
+         for _ in range(30):\n\
+         \x20   client.send(b'x'); server.sendto(*server.recvfrom(9)); client.recv(9)\n\
+         \x20   time.sleep(.001)\n\
          others[0].sendto(b'of another', own); server.sendto(b'of the peer', own)\n\
          say(client.recv(20), outcome(client.recv, 9, socket.MSG_DONTWAIT))\n\
          say(os.write(client.fileno(), b'written'), os.writev(client.fileno(), [b'a', b'b']))\n\

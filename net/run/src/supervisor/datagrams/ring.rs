@@ -286,8 +286,11 @@ impl Datagrams {
         let Some((records, _)) = of_socket(table, inode) else {
             return true;
         };
-        // What finds no buffer would be lost: the library, or the loop, asks again.
-        if !by_force && records.has_more() && !self.take_records(table, inode) {
+        // What finds no buffer would be lost: the library, or the loop, asks again; not for ever,
+        // because the engine may be stopped.
+        records.delays += 1;
+        let may_wait = !by_force && records.delays <= DELAYS_MAX && records.has_more();
+        if may_wait && !self.take_records(table, inode) {
             return false;
         }
         let Some((records, _)) = of_socket(table, inode) else {
@@ -397,6 +400,8 @@ fn head_of(from: SocketAddr, to: IpAddr, bytes: usize) -> Head {
 const RECORDS_MAX: usize = 512;
 /// Looks that take all of a full ring of empty datagrams.
 const LAST_ROUNDS: usize = 64;
+/// Requests to end rings, 1 ms apart, that wait for buffers.
+const DELAYS_MAX: u32 = 100;
 /// Buffers of the longest datagram.
 const BUFFERS_MIN: usize = 4;
 /// Batches of the kernel's socket that are moved to rings.
