@@ -400,6 +400,9 @@ const DESK_BYTES: i32 = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sidecore_net_rings::datagram::HEAD_BYTES;
+    use sidecore_net_rings::{LARGE_BYTES, Lock, SLAB_BYTES, Served};
+    use std::rc::Rc;
 
     fn at(port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], port))
@@ -483,5 +486,106 @@ mod tests {
         let patience = std::time::Duration::from_secs(60);
         local_socket::poll(&[desk.as_fd()], &mut Vec::new(), patience).unwrap();
         assert!(direct.has_frames());
+    }
+
+    fn records(receive_bytes: usize) -> Records {
+        let memory = |bytes| {
+            let memory = SharedMap::reserve("test", bytes, Sharing::ReadWrite);
+            Rc::new(memory.unwrap())
+        };
+        let ring = RingEnd {
+            process: 0,
+            stream: 0,
+            memory: memory(SLAB_BYTES),
+            large: Some(memory(LARGE_BYTES)),
+            served: Served::default(),
+        };
+        Records::begin(ring, receive_bytes).unwrap()
+    }
+
+    fn head(number: u16) -> Head {
+        Head {
+            bytes: 1000,
+            peer: at(number),
+            to: IpAddr::from([10, 0, 0, 2]),
+            segment_bytes: 0,
+        }
+    }
+
+    /// The numbers of the datagrams that the library reads, at most this many.
+    fn read(records: &Records, most: usize) -> Vec<u16> {
+        let Lock::Held(mut held) = records.view().unwrap().lock() else {
+            panic!("nobody has it");
+        };
+        let mut numbers = Vec::new();
+        while numbers.len() < most
+            && let Some(head) = Head::next(&mut held).unwrap()
+        {
+            held.skip(HEAD_BYTES + head.bytes).unwrap();
+            numbers.push(head.peer.port());
+        }
+        numbers
+    }
+
+    #[test]
+    fn a_full_ring_keeps_what_the_kernels_socket_would() {
+        let in_ring = u16::try_from(LARGE_RING_BYTES / (HEAD_BYTES + 1000)).unwrap();
+        let kept = u16::try_from(100_000 / (1000 + KEPT_BYTES)).unwrap();
+        let mut records = records(LARGE_RING_BYTES + 100_000);
+        for number in 0..1000 {
+            records.give(head(number), &[0; 1000]).unwrap();
+        }
+        assert_eq!(records.flush(), Ok(false));
+        assert_eq!(read(&records, 10), (0..10).collect::<Vec<_>>());
+        assert_eq!(records.flush(), Ok(true));
+        // Behind those that wait.
+        records.give(head(5000), &[0; 1000]).unwrap();
+        let mut rest: Vec<u16> = (10..in_ring + kept).collect();
+        rest.push(5000);
+        let mut came = read(&records, usize::MAX);
+        assert_eq!(records.flush(), Ok(true));
+        came.extend(read(&records, usize::MAX));
+        assert_eq!(came, rest);
+        // The default of the kernel's leaves nothing beside the ring.
+        let mut records = self::records(212_992);
+        for number in 0..1000 {
+            records.give(head(number), &[0; 1000]).unwrap();
+        }
+        assert_eq!(read(&records, usize::MAX).len(), in_ring.into());
+        assert_eq!(records.flush(), Ok(false));
+    }
+
+    #[test]
+    fn what_was_not_read_comes_back_in_order() {
+        let mut records = records(1 << 20);
+        for number in 0..600 {
+            records.give(head(number), &[0; 1000]).unwrap();
+        }
+        assert_eq!(read(&records, 7).len(), 7);
+        assert!(records.view().unwrap().take_back(false));
+        let unread = records.unread();
+        assert!(unread.iter().all(|(_, payload)| payload.len() == 1000));
+        let numbers: Vec<u16> = unread.iter().map(|(head, _)| head.peer.port()).collect();
+        assert_eq!(numbers, (7..600).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn sockets_of_which_the_kernel_says_more_have_no_rings() {
+        let plain = || -> OwnedFd { std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into() };
+        let room = ring_room(&plain());
+        assert!(room.is_some_and(|bytes| bytes >= RINGS_FROM));
+        let small = 10_000;
+        for (level, name, value) in [
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMP, 1),
+            (libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+            (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+            (libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF, small),
+            (libc::SOL_SOCKET, libc::SO_SNDBUF, small),
+        ] {
+            let near = plain();
+            socket_option::set(near.as_fd(), level, name, &i32::to_ne_bytes(value)).unwrap();
+            assert_eq!(ring_room(&near), None, "{level} {name}");
+        }
     }
 }
