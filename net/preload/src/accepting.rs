@@ -272,8 +272,10 @@ pub(crate) fn meet(file: c_int) {
         if has(libc::SO_PROTOCOL, libc::IPPROTO_UDP) {
             record.begin(Kind::Barred);
             record.add(table::DATAGRAMS);
-            // The other process may have rings.
-            table::note_inherited(record);
+            // The other process may have rings, where this one may.
+            if crate::rings::datagrams_kind() == Kind::Candidate {
+                table::note_inherited(record);
+            }
         }
         return;
     }

@@ -92,20 +92,15 @@ fn sleep(
     }
     word.announce_sleep();
     let mut result = Ok(());
-    let mut is_drained = false;
     if !is_ready() {
         result = doze(waiter, end);
-        // Without a limit it has read the byte that woke it.
-        is_drained = end.is_none() && result.is_ok();
     }
     word.cancel_sleep();
     // If the descriptor was closed meanwhile, the number may be another stream's by now.
     if let Some(other) = stream.tell(place, None).filter(|it| *it != waiter.number) {
         stream.tell(place, Some(other));
     }
-    if !is_drained {
-        drain(waiter);
-    }
+    drain(waiter);
     result
 }
 

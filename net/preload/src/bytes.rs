@@ -330,15 +330,15 @@ pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_
         Some(pieces) if rings::has_rings(file) => {
             end_writing(file, stream::send(file, pieces, 0), pieces, kernel)
         }
-        Some(pieces) if records::is_datagram(file) => {
-            // SAFETY: as of writev(2).
-            let sent = unsafe { records::send_plain(file, pieces, 0) };
-            sent.unwrap_or_else(|| closing::note_sent(file, kernel(false)))
-        }
         Some(pieces) if closing::has_ended(file) || routes(file) => {
             let message = message_of(pieces);
             // SAFETY: as of writev(2).
             unsafe { sendmsg(file, &raw const message, 0) }
+        }
+        Some(pieces) if records::is_datagram(file) => {
+            // SAFETY: as of writev(2).
+            let sent = unsafe { records::send_plain(file, pieces, 0) };
+            sent.unwrap_or_else(|| closing::note_sent(file, kernel(false)))
         }
         Some(_) => closing::note_sent(file, kernel(false)),
         None => kernel(true),
