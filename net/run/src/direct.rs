@@ -57,6 +57,8 @@ pub(crate) struct Records {
     backlog_bytes: usize,
     /// The most of these.
     room: usize,
+    /// SO_RCVBUF of the kernel's socket.
+    receive_bytes: usize,
     /// Its program is to be notified at the end of the round.
     pub(crate) is_noted: bool,
     /// Requests to end it.
@@ -72,7 +74,10 @@ impl Records {
             ring,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
-            room: receive_bytes.saturating_sub(LARGE_RING_BYTES),
+            room: receive_bytes
+                .saturating_sub(LARGE_RING_BYTES)
+                .min(BACKLOG_BYTES_MAX),
+            receive_bytes,
             is_noted: false,
             delays: 0,
         })
@@ -143,7 +148,8 @@ impl Records {
         waiting.is_ok_and(|bytes| bytes > 0)
     }
 
-    /// The datagrams that the program has not read, once its rings were taken back.
+    /// The datagrams that the program has not read, once its rings were taken back: as many as the
+    /// kernel's socket holds. So a program that has forged many makes no more work than that.
     pub(crate) fn unread(self) -> Vec<(Head, Vec<u8>)> {
         let bytes = self.view().and_then(|view| view.unread(&self.ring.served));
         let bytes = bytes.unwrap_or_default();
@@ -155,6 +161,13 @@ impl Records {
             rest = behind;
         }
         unread.extend(self.backlog);
+        let mut cost = 0;
+        let fits = |(_, payload): &&(Head, Vec<u8>)| {
+            cost += payload.len() + KEPT_BYTES;
+            cost <= self.receive_bytes
+        };
+        let count = unread.iter().take_while(fits).count();
+        unread.truncate(count);
         unread
     }
 
@@ -216,6 +229,8 @@ const IPV6_2292PKTINFO: i32 = 2;
 const IPV6_2292HOPLIMIT: i32 = 8;
 /// SO_RCVBUF and SO_SNDBUF from which on a socket may have rings.
 const RINGS_FROM: usize = 128 << 10;
+/// Datagrams of a socket that wait for room in its ring, at most.
+const BACKLOG_BYTES_MAX: usize = 8 << 20;
 /// The kernel's own memory for a datagram, about.
 const KEPT_BYTES: usize = 768;
 
