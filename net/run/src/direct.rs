@@ -202,9 +202,10 @@ const MARKING: [(i32, i32); 20] = [
     (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
-    (libc::SOL_SOCKET, SO_TIMESTAMP_NEW),
-    (libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW),
-    (libc::SOL_SOCKET, SO_TIMESTAMPING_NEW),
+    // With a time of 64 bits (`include/uapi/asm-generic/socket.h`).
+    (libc::SOL_SOCKET, 63),
+    (libc::SOL_SOCKET, 64),
+    (libc::SOL_SOCKET, 65),
     (libc::SOL_SOCKET, libc::SO_RXQ_OVFL),
     (libc::IPPROTO_IP, libc::IP_PKTINFO),
     (libc::IPPROTO_IP, libc::IP_RECVTTL),
@@ -217,16 +218,10 @@ const MARKING: [(i32, i32); 20] = [
     (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
     (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO),
     (libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR),
-    (libc::IPPROTO_IPV6, IPV6_2292PKTINFO),
-    (libc::IPPROTO_IPV6, IPV6_2292HOPLIMIT),
+    // Those of RFC 2292 (`include/uapi/linux/in6.h`).
+    (libc::IPPROTO_IPV6, 2),
+    (libc::IPPROTO_IPV6, 8),
 ];
-/// Those with a time of 64 bits (`include/uapi/asm-generic/socket.h`).
-const SO_TIMESTAMP_NEW: i32 = 63;
-const SO_TIMESTAMPNS_NEW: i32 = 64;
-const SO_TIMESTAMPING_NEW: i32 = 65;
-/// Of RFC 2292 (`include/uapi/linux/in6.h`).
-const IPV6_2292PKTINFO: i32 = 2;
-const IPV6_2292HOPLIMIT: i32 = 8;
 /// SO_RCVBUF and SO_SNDBUF from which on a socket may have rings.
 const RINGS_FROM: usize = 128 << 10;
 /// Datagrams of a socket that wait for room in its ring, at most.
