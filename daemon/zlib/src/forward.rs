@@ -8,12 +8,12 @@ use sidecore_bare::width::ToUsize;
 
 /// Functions with zlib's names that only call the base library's.
 macro_rules! forward {
-    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+    ($($(#[$($export:tt)*])? fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
         /// The function of this name in zlib's manual, by the base library.
         ///
         /// # Safety
         /// As zlib's manual says.
-        #[unsafe(no_mangle)]
+        $(#[$($export)*])?
         #[allow(unused_unsafe, reason = "some of them are safe")]
         pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
             // SAFETY: the program's promises are those that the base library asks for.
@@ -23,6 +23,7 @@ macro_rules! forward {
 }
 
 forward! {
+    #[unsafe(no_mangle)]
     fn get_crc_table() -> *const [u32; 256];
     fn crc32_combine(first: c_ulong, second: c_ulong, bytes: c_long) -> c_ulong;
     fn crc32_combine64(first: c_ulong, second: c_ulong, bytes: i64) -> c_ulong;
@@ -31,6 +32,7 @@ forward! {
     fn crc32_combine_op(first: c_ulong, second: c_ulong, operator: c_ulong) -> c_ulong;
     fn adler32_combine(first: c_ulong, second: c_ulong, bytes: c_long) -> c_ulong;
     fn adler32_combine64(first: c_ulong, second: c_ulong, bytes: i64) -> c_ulong;
+    #[unsafe(no_mangle)]
     fn zError(code: c_int) -> *const c_char;
     fn zlibCompileFlags() -> c_ulong;
 }
@@ -56,7 +58,6 @@ pub(crate) unsafe fn is_compatible(version: *const c_char, stream_bytes: c_int) 
 ///
 /// # Safety
 /// `bytes` is null or `len` bytes may be read there.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn crc32_z(crc: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
     if bytes.is_null() {
         return 0;
@@ -81,7 +82,6 @@ pub unsafe extern "C-unwind" fn crc32(crc: c_ulong, bytes: *const u8, len: c_uin
 ///
 /// # Safety
 /// `bytes` is null or `len` bytes may be read there.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adler32_z(adler: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
     if bytes.is_null() {
         return 1;

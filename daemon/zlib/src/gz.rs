@@ -19,6 +19,7 @@ use writer::{Mode, Writer, close};
 /// Behind `=` stands the answer to a panic, which would be a bug of ours.
 macro_rules! files {
     ($before:ident; $(
+        $(#[$($export:tt)*])?
         fn $name:ident($($argument:ident: $kind:ty),*) of $file:ident -> $result:ty
             = $otherwise:expr, $writer:pat => $ours:expr;
     )*) => {$(
@@ -26,7 +27,7 @@ macro_rules! files {
         ///
         /// # Safety
         /// As zlib's manual says.
-        #[unsafe(no_mangle)]
+        $(#[$($export)*])?
         pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
             // SAFETY: the program's promise: null, or a file that is open.
             match unsafe { writer($file) } {
@@ -46,6 +47,7 @@ files! {
     fn gzclose_r(file: gzFile) of file -> c_int = Z_STREAM_ERROR, _ => Z_STREAM_ERROR;
     fn gzbuffer(file: gzFile, bytes: c_uint) of file -> c_int = -1,
         writer => writer.set_buffer(bytes);
+    #[unsafe(no_mangle)]
     fn gzerror(file: gzFile, code: *mut c_int) of file -> *const c_char = ptr::null(), writer => {
         // SAFETY: the program's promise: null, or room for a code.
         if let Some(code) = unsafe { code.as_mut() } {
@@ -54,18 +56,23 @@ files! {
         writer.text()
     };
     fn gzclearerr(file: gzFile) of file -> () = (), writer => writer.set_error(Z_OK, &[]);
+    #[unsafe(no_mangle)]
     fn gzeof(file: gzFile) of file -> c_int = 0, _ => 0;
     fn gzdirect(file: gzFile) of file -> c_int = 0, _ => 0;
+    #[unsafe(no_mangle)]
     fn gzread(file: gzFile, bytes: *mut c_void, len: c_uint) of file -> c_int = -1, _ => -1;
     fn gzfread(bytes: *mut c_void, size: size_t, items: size_t, file: gzFile) of file -> size_t = 0,
         _ => 0;
+    #[unsafe(no_mangle)]
     fn gztell(file: gzFile) of file -> c_long = -1, writer => writer.place();
     fn gztell64(file: gzFile) of file -> i64 = -1, writer => writer.place();
     fn gzoffset(file: gzFile) of file -> c_long = -1, writer => writer.offset();
     fn gzoffset64(file: gzFile) of file -> i64 = -1, writer => writer.offset();
+    #[unsafe(no_mangle)]
     fn gzgetc(file: gzFile) of file -> c_int = -1, _ => -1;
     fn gzgetc_(file: gzFile) of file -> c_int = -1, _ => -1;
     fn gzungetc(byte: c_int, file: gzFile) of file -> c_int = -1, _ => -1;
+    #[unsafe(no_mangle)]
     fn gzrewind(file: gzFile) of file -> c_int = -1, _ => -1;
     fn gzseek64(file: gzFile, offset: i64, whence: c_int) of file -> i64 = -1,
         writer => writer.seek(offset, whence);
@@ -74,6 +81,7 @@ files! {
 // Those that may carry out a seek of a file that is written.
 files! {
     make_buffer;
+    #[unsafe(no_mangle)]
     fn gzclose(file: gzFile) of file -> c_int = Z_STREAM_ERROR, _ => {
         // SAFETY: it is one of ours, and the program does not use it again.
         unsafe { close(file) }
@@ -82,6 +90,7 @@ files! {
         // SAFETY: as above.
         unsafe { close(file) }
     };
+    #[unsafe(no_mangle)]
     fn gzwrite(file: gzFile, bytes: *const c_void, len: c_uint) of file -> c_int = 0, writer => {
         // SAFETY: the program's promise.
         unsafe { writer.write_counted(bytes, len) }
@@ -91,13 +100,17 @@ files! {
             // SAFETY: the program's promise.
             unsafe { writer.write_items(bytes, size, items) }
         };
+    #[unsafe(no_mangle)]
     fn gzflush(file: gzFile, flush: c_int) of file -> c_int = Z_STREAM_ERROR,
         writer => writer.flush(flush);
+    #[unsafe(no_mangle)]
     fn gzputc(file: gzFile, byte: c_int) of file -> c_int = -1, writer => writer.put(byte);
+    #[unsafe(no_mangle)]
     fn gzputs(file: gzFile, text: *const c_char) of file -> c_int = -1, writer => {
         // SAFETY: the program's promise.
         unsafe { writer.put_text(text) }
     };
+    #[unsafe(no_mangle)]
     fn gzsetparams(file: gzFile, level: c_int, strategy: c_int) of file -> c_int = Z_STREAM_ERROR,
         writer => writer.set_parameters(level, strategy);
 }
@@ -150,7 +163,6 @@ pub unsafe extern "C-unwind" fn gzopen(path: *const c_char, mode: *const c_char)
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn gzopen64(path: *const c_char, mode: *const c_char) -> gzFile {
     // SAFETY: the caller's promise.
     unsafe { gzopen(path, mode) }
@@ -262,7 +274,6 @@ pub unsafe extern "C-unwind" fn gzprintf() {
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn gzvprintf() {
     #[cfg(target_arch = "x86_64")]

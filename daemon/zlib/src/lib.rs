@@ -9,6 +9,7 @@
 //! at a time, as zlib has it. Source: zlib's manual (zlib.h), RFC 1950, 1951, 1952.
 
 #![allow(unsafe_code, reason = "a C surface")]
+#![allow(non_snake_case, reason = "zlib's names")]
 
 mod deflate;
 mod engines;
@@ -31,6 +32,9 @@ pub use gz::*;
 pub use inflate::*;
 pub use process::prctl;
 pub use whole::*;
+
+// The symbols that have a version (`build.rs`); those without are exported where they stand.
+include!(concat!(env!("OUT_DIR"), "/symbols.rs"));
 
 mod guard {
     //! The border to C: nothing of ours unwinds across it, and nothing is printed. An exception of

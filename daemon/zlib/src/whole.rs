@@ -127,7 +127,6 @@ unsafe fn compress_at_once(
 }
 
 /// The most bytes that [`compress`] makes of a buffer.
-#[unsafe(no_mangle)]
 pub extern "C-unwind" fn compressBound(source_bytes: c_ulong) -> c_ulong {
     let bound = zlib_bound(source_bytes).saturating_add(6);
     base::compressBound(source_bytes).max(bound)
@@ -152,7 +151,6 @@ pub unsafe extern "C-unwind" fn uncompress(
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn uncompress2(
     target: *mut u8,
     target_bytes: *mut c_ulong,

@@ -49,7 +49,8 @@ fn run(preloaded: bool, folder: &Path, program: &str, arguments: &[&str]) -> Out
     output
 }
 
-fn functions(library: &Path) -> BTreeSet<String> {
+/// Functions of a library, each behind its version and a blank: the name alone where it has none.
+fn functions(library: &Path) -> BTreeSet<(String, String)> {
     let output = Command::new("nm")
         .arg("-D")
         .arg("--defined-only")
@@ -59,104 +60,161 @@ fn functions(library: &Path) -> BTreeSet<String> {
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines()
         .filter_map(|line| line.split_once(" T "))
-        .map(|(_, name)| name.split('@').next().unwrap_or(name).to_owned())
+        .map(|(_, symbol)| symbol.split_once("@@").unwrap_or((symbol, "")))
+        .map(|(name, version)| (version.to_owned(), name.to_owned()))
         .collect()
 }
 
-#[test]
-fn every_function_of_the_systems_zlib_is_there_and_nothing_strange() {
-    let ours = functions(&library());
-    for name in [
-        "deflate",
-        "inflateBack",
-        "gzprintf",
-        "crc32_combine_op",
-        "uncompress2",
-    ] {
-        assert!(ours.contains(name), "{name}");
-    }
-    for folder in [
+/// The system's zlib.
+fn systems() -> Option<PathBuf> {
+    let folders = [
         "/usr/lib/x86_64-linux-gnu",
         "/lib/x86_64-linux-gnu",
         "/usr/lib64",
         "/usr/lib",
-    ] {
-        let system = Path::new(folder).join("libz.so.1");
-        if !system.is_file() {
-            continue;
-        }
-        let theirs = functions(&system);
-        let missing: Vec<_> = theirs.difference(&ours).collect();
-        assert!(missing.is_empty(), "{missing:?}");
-        let more: Vec<_> = ours
-            .difference(&theirs)
-            .filter(|name| !["deflateUsed", "prctl"].contains(&name.as_str()))
-            .collect();
-        assert!(
-            more.is_empty(),
-            "names that may be a program's own: {more:?}"
-        );
-        return;
+    ];
+    let mut all = folders
+        .map(|folder| Path::new(folder).join("libz.so.1"))
+        .into_iter();
+    let found = all.find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("NOT TESTED: no libz.so.1 to compare with");
     }
-    eprintln!("NOT TESTED: no libz.so.1 to compare with");
+    found
 }
+
+#[test]
+fn every_function_of_the_systems_zlib_is_there_with_its_version_and_nothing_strange() {
+    let ours = functions(&library());
+    for (version, name) in [
+        ("", "deflate"),
+        ("ZLIB_1.2.0", "inflateBack"),
+        ("", "gzprintf"),
+        ("ZLIB_1.2.7.1", "gzvprintf"),
+        ("ZLIB_1.2.12", "crc32_combine_op"),
+        ("ZLIB_1.2.9", "uncompress2"),
+    ] {
+        let symbol = (version.to_owned(), name.to_owned());
+        assert!(ours.contains(&symbol), "{name} of {version}: {ours:?}");
+    }
+    let Some(system) = systems() else {
+        return;
+    };
+    let theirs = functions(&system);
+    // Ours has no version, so that references with any lead to it.
+    let missing: Vec<_> = theirs
+        .difference(&ours)
+        .filter(|(_, name)| name != "deflateUsed")
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let more: Vec<_> = ours
+        .difference(&theirs)
+        .filter(|(_, name)| !["deflateUsed", "prctl"].contains(&name.as_str()))
+        .collect();
+    assert!(
+        more.is_empty(),
+        "names that may be a program's own: {more:?}"
+    );
+}
+
+/// A program that refers to every symbol with the version that the system's zlib has for it, and
+/// that finds each by `dlvsym`.
+const EVERY_SYMBOL: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+static int finds(const char *name, const char *version) {
+  void *symbol = *version ? dlvsym(RTLD_DEFAULT, name, version) : dlsym(RTLD_DEFAULT, name);
+  Dl_info info;
+  if (symbol && dladdr(symbol, &info) && strstr(info.dli_fname, OURS)) return 1;
+  fprintf(stderr, "%s@%s is not found\n", name, version);
+  return 0;
+}
+
+int main(void) {
+  int found = 1;
+  for (unsigned n = 0; n < sizeof all / sizeof *all; n++) {
+    found &= all[n] && finds(names[n], versions[n]);
+    if (*versions[n] && dlvsym(RTLD_DEFAULT, names[n], "ZLIB_0.1")) {
+      fprintf(stderr, "%s has a version that zlib never had\n", names[n]);
+      found = 0;
+    }
+  }
+  puts(found ? "all symbols" : "not all");
+  return !found;
+}
+"#;
 
 /// Debian's zlib has versions for most of its symbols, and programs ask for them.
 #[test]
 fn references_of_every_version_lead_to_this_library() {
-    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
-    let systems = folders.map(|folder| Path::new(folder).join("libz.so.1"));
-    let Some(system) = systems.iter().find(|path| path.is_file()) else {
-        eprintln!("NOT TESTED: no libz.so.1 to link with");
+    let Some(system) = systems() else {
         return;
     };
     if !have("cc") {
         return;
     }
-    let listed = Command::new("nm")
-        .args(["-D", "--defined-only"])
-        .arg(system)
-        .output()
-        .unwrap();
-    let listed = String::from_utf8(listed.stdout).unwrap();
-    let symbols: Vec<(&str, &str)> = listed
-        .lines()
-        .filter_map(|line| line.split_once(" T ")?.1.split_once("@@"))
-        .collect();
-    if symbols.is_empty() {
+    let symbols = functions(&system);
+    if symbols.iter().all(|(version, _)| version.is_empty()) {
         eprintln!("NOT TESTED: this system's zlib has no versions");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let declared = symbols
-        .iter()
-        .map(|(name, _)| format!("extern void {name}(void);\n"));
-    let named: Vec<&str> = symbols.iter().map(|&(name, _)| name).collect();
+    let list = |each: &dyn Fn(&str, &str) -> String| -> String {
+        let symbols = symbols.iter();
+        symbols.map(|(version, name)| each(version, name)).collect()
+    };
     let source = format!(
-        "{}void (*all[])(void) = {{{}}};\nint main(void) {{ return !all[0]; }}\n",
-        declared.collect::<String>(),
-        named.join(", ")
+        "{}void (*all[])(void) = {{{}}};\nconst char *names[] = {{{}}}, *versions[] = {{{}}};{}",
+        list(&|_, name| format!("extern void {name}(void);\n")),
+        list(&|_, name| format!("{name}, ")),
+        list(&|_, name| format!("\"{name}\", ")),
+        list(&|version, _| format!("\"{version}\", ")),
+        EVERY_SYMBOL
     );
     std::fs::write(folder.path().join("all.c"), source).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler
-        .current_dir(folder.path())
-        .args(["-o", "all", "all.c"]);
-    let compiled = compiler.arg(system).output().unwrap();
-    let said = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success(), "{said}");
-    let output = Command::new(folder.path().join("all"))
-        .env("LD_PRELOAD", library())
-        .env("LD_DEBUG", "bindings")
-        .output()
-        .unwrap();
-    let bindings = String::from_utf8_lossy(&output.stderr);
-    for (name, version) in symbols {
-        let symbol = format!("`{name}' [{version}]");
-        let found = bindings
-            .lines()
-            .any(|line| line.contains("libsidecore_z.so") && line.ends_with(&symbol));
-        assert!(found, "{symbol} is not this library's:\n{bindings}");
+    // Preloaded, and in the place of the system's.
+    std::os::unix::fs::symlink(library(), folder.path().join("libz.so.1")).unwrap();
+    for (program, ours) in [
+        ("preloaded", "libsidecore_z.so"),
+        ("replaced", "/libz.so.1"),
+    ] {
+        let compiled = Command::new("cc")
+            .current_dir(folder.path())
+            .arg(format!("-DOURS=\"{ours}\""))
+            .args(["-o", program, "all.c"])
+            .arg(&system)
+            .arg("-ldl")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success(), "{said}");
+        let mut command = Command::new(folder.path().join(program));
+        match program {
+            "preloaded" => command.env("LD_PRELOAD", library()),
+            _ => command.env("LD_LIBRARY_PATH", folder.path()),
+        };
+        let output = command.output().unwrap();
+        // The loader says there where a library lacks a version that a program names.
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said, "", "{program}");
+        assert_eq!(output.stdout, b"all symbols\n", "{program}");
+        let bindings = command.env("LD_DEBUG", "bindings").output().unwrap();
+        let bindings = String::from_utf8_lossy(&bindings.stderr);
+        for (version, name) in &symbols {
+            let symbol = match version.as_str() {
+                "" => format!("`{name}'"),
+                version => format!("`{name}' [{version}]"),
+            };
+            let is_bound =
+                |line: &str| line.contains(&format!("{ours} ")) && line.ends_with(&symbol);
+            assert!(
+                bindings.lines().any(is_bound),
+                "{symbol} is not this library's:\n{bindings}"
+            );
+        }
     }
 }
 

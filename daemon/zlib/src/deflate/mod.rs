@@ -215,7 +215,6 @@ pub unsafe extern "C-unwind" fn deflateReset(stream: z_streamp) -> c_int {
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn deflateResetKeep(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { deflateReset(stream) }
@@ -321,7 +320,6 @@ pub unsafe extern "C-unwind" fn deflateSetDictionary(
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn deflateGetDictionary(
     stream: z_streamp,
     dictionary: *mut c_uchar,
@@ -350,7 +348,6 @@ pub unsafe extern "C-unwind" fn deflateGetDictionary(
 ///
 /// # Safety
 /// As zlib's manual says: they stay where they are until the header is written.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn deflateSetHeader(stream: z_streamp, header: gz_headerp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -368,7 +365,6 @@ pub unsafe extern "C-unwind" fn deflateSetHeader(stream: z_streamp, header: gz_h
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn deflatePending(
     stream: z_streamp,
     pending: *mut c_uint,
@@ -415,7 +411,6 @@ pub unsafe extern "C-unwind" fn deflateUsed(stream: z_streamp, bits: *mut c_int)
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn deflatePrime(
     stream: z_streamp,
     bits: c_int,
@@ -441,7 +436,6 @@ pub unsafe extern "C-unwind" fn deflatePrime(
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn deflateTune(
     stream: z_streamp,
     good: c_int,
@@ -464,7 +458,6 @@ pub unsafe extern "C-unwind" fn deflateTune(
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn deflateBound(stream: z_streamp, raw_bytes: c_ulong) -> c_ulong {
     guard::call(c_ulong::MAX, || {
         // SAFETY: the caller's promise.

@@ -42,7 +42,6 @@ unsafe fn open<'a>(stream: z_streamp) -> Option<(&'a mut z_stream, &'a mut Handl
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateBackInit_(
     stream: z_streamp,
     window_bits: c_int,
@@ -87,7 +86,6 @@ pub unsafe extern "C-unwind" fn inflateBackInit_(
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateBack(
     stream: z_streamp,
     input: Option<in_func>,
@@ -206,7 +204,6 @@ unsafe fn call_output(
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateBackEnd(stream: z_streamp) -> c_int {
     guard::call(Z_STREAM_ERROR, || {
         // SAFETY: the caller's promise.

@@ -242,7 +242,6 @@ pub unsafe extern "C-unwind" fn inflateReset(stream: z_streamp) -> c_int {
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateReset2(stream: z_streamp, window_bits: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -260,7 +259,6 @@ pub unsafe extern "C-unwind" fn inflateReset2(stream: z_streamp, window_bits: c_
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateResetKeep(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -275,7 +273,6 @@ pub unsafe extern "C-unwind" fn inflateResetKeep(stream: z_streamp) -> c_int {
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateCopy(target: z_streamp, source: z_streamp) -> c_int {
     guard::call(Z_STREAM_ERROR, || {
         // SAFETY: the caller's promise.
@@ -329,7 +326,6 @@ pub unsafe extern "C-unwind" fn inflateSetDictionary(
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateGetDictionary(
     stream: *const z_stream,
     dictionary: *mut c_uchar,
@@ -355,7 +351,6 @@ pub unsafe extern "C-unwind" fn inflateGetDictionary(
 ///
 /// # Safety
 /// As zlib's manual says: they stay where they are until the header was read.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateGetHeader(stream: z_streamp, header: gz_headerp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -377,7 +372,6 @@ pub unsafe extern "C-unwind" fn inflateGetHeader(stream: z_streamp, header: gz_h
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflatePrime(
     stream: z_streamp,
     bits: c_int,
@@ -423,7 +417,6 @@ pub unsafe extern "C-unwind" fn inflateSyncPoint(stream: z_streamp) -> c_int {
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateMark(stream: *const z_stream) -> c_long {
     // SAFETY: the caller's promise.
     unsafe { with(stream, NO_MARK, |_, machine| machine.mark()) }
@@ -433,7 +426,6 @@ pub unsafe extern "C-unwind" fn inflateMark(stream: *const z_stream) -> c_long {
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateUndermine(stream: z_streamp, _subvert: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { with(stream, Z_STREAM_ERROR, |_, _| Z_DATA_ERROR) }
@@ -443,7 +435,6 @@ pub unsafe extern "C-unwind" fn inflateUndermine(stream: z_streamp, _subvert: c_
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateValidate(stream: z_streamp, check: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -462,7 +453,6 @@ pub unsafe extern "C-unwind" fn inflateValidate(stream: z_streamp, check: c_int)
 ///
 /// # Safety
 /// As zlib's manual says.
-#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn inflateCodesUsed(stream: z_streamp) -> c_ulong {
     // SAFETY: the caller's promise.
     unsafe {
