@@ -95,7 +95,7 @@ impl Seams {
             // A symbol of 7 bits and a repetition of 7 more: one refill has them.
             bits.refill();
             let entry = self.lengths.entry(bits)?;
-            bits.skip(entry & CODE_BITS);
+            bits.skip(entry & BITS);
             let (value, times) = match entry / SYMBOL_UNIT {
                 symbol @ 0..16 => (symbol.to_le_bytes()[0], 1),
                 16 => (
@@ -124,19 +124,18 @@ impl Seams {
             bits.refill();
             // Three literals, or a length and its distance, take at most 48 of the 56 bits there.
             for _ in 0..3 {
+                // The values of extra bits do not matter: nothing is decoded here.
                 let entry = self.literals.entry(bits)?;
-                bits.skip(entry & CODE_BITS);
+                bits.skip(entry & BITS);
                 if entry & KIND == LITERAL {
                     continue;
                 }
                 if entry & KIND == END {
                     return Some(());
                 }
-                // The values of extra bits do not matter: nothing is decoded here.
-                bits.skip(entry >> EXTRA_SHIFT & EXTRA_BITS);
                 bits.refill();
                 let distance = self.distances.entry(bits)?;
-                bits.skip((distance & CODE_BITS) + (distance >> EXTRA_SHIFT & EXTRA_BITS));
+                bits.skip(distance & BITS);
                 break;
             }
             if bits.is_past_end() {
@@ -167,12 +166,19 @@ fn stored(bits: &mut Bits<'_>) -> Option<()> {
     Some(())
 }
 
-/// A canonical Huffman code as one table, looked up by the next bits of the stream.
+/// A canonical Huffman code: a table that is looked up by the next bits of the stream, and a list of
+/// the codes that are longer. A table for the longest would cost more than the search for its block.
 struct Table {
     bits_max: u32,
-    /// Bits that the present code looks at.
+    /// Bits that the table looks at.
     bits: u32,
     entries: Vec<u32>,
+    /// Of each length: its first code, the number of its codes, and the place of the first one in
+    /// `longer`.
+    first: [u32; 16],
+    counts: [u32; 16],
+    places: [u32; 16],
+    longer: Vec<u32>,
 }
 
 impl Table {
@@ -180,7 +186,11 @@ impl Table {
         Self {
             bits_max,
             bits: 1,
-            entries: vec![0; 1 << bits_max],
+            entries: vec![0; 1 << bits_max.min(TABLE_BITS_MAX)],
+            first: [0; 16],
+            counts: [0; 16],
+            places: [0; 16],
+            longer: vec![0; LITERALS_MAX],
         }
     }
 
@@ -199,37 +209,43 @@ impl Table {
         if longest > self.bits_max {
             return None;
         }
-        self.bits = longest;
-        let size = 1_usize << longest;
-        let mut next = [0_u32; 16];
-        let mut code = 0;
+        self.bits = longest.min(TABLE_BITS_MAX);
+        let (mut code, mut place) = (0, 0);
         for bits in 1..16 {
             code = (code + counts[bits - 1]) << 1;
-            next[bits] = code;
+            self.first[bits] = code;
             // More codes of this length than are left: two symbols would share bits.
             if u64::from(code) + u64::from(counts[bits]) > 1 << bits {
                 return None;
             }
+            self.places[bits] = place;
+            if bits > self.bits.to_usize() {
+                place += counts[bits];
+            }
         }
-        let complete = (1..=longest)
-            .zip(&counts[1..])
-            .map(|(bits, count)| count.to_usize() << (longest - bits));
-        if complete.sum::<usize>() < size {
-            self.entries[..size].fill(0);
-        }
+        self.counts = counts;
+        let size = 1_usize << self.bits;
+        self.entries[..size].fill(0);
+        let mut next = self.first;
         for (symbol, &length) in (0..).zip(lengths) {
             if length == 0 {
                 continue;
             }
-            let code = next[usize::from(length)];
-            next[usize::from(length)] += 1;
+            let at = usize::from(length);
+            let code = next[at];
+            next[at] += 1;
             let length = u32::from(length);
+            let value = entry(symbol) + length;
+            if length > self.bits {
+                let place = self.places[at] + code - self.first[at];
+                *self.longer.get_mut(place.to_usize())? = value;
+                continue;
+            }
             // Codes come with their most significant bit first.
             let first = (code.reverse_bits() >> (32 - length)).to_usize();
-            let value = entry(symbol) | length;
             // Every value of the bits behind a short code leads to it, too.
-            for place in (first..size).step_by(1 << length) {
-                self.entries[place] = value;
+            for place in self.entries[first..size].iter_mut().step_by(1 << length) {
+                *place = value;
             }
         }
         Some(())
@@ -238,37 +254,60 @@ impl Table {
     /// The entry of the next symbol; `None` where the bits are no symbol's.
     #[inline]
     fn entry(&self, bits: &Bits<'_>) -> Option<u32> {
-        let entry = *self.entries.get(bits.peek(self.bits))?;
-        (entry & CODE_BITS != 0).then_some(entry)
+        match *self.entries.get(bits.peek(self.bits))? {
+            0 => self.longer_entry(bits),
+            entry => Some(entry),
+        }
+    }
+
+    /// The same for a symbol that is not in the table.
+    #[cold]
+    fn longer_entry(&self, bits: &Bits<'_>) -> Option<u32> {
+        for length in self.bits + 1..=self.bits_max {
+            let at = length.to_usize();
+            let code = u32::try_from(bits.peek(length)).ok()?.reverse_bits() >> (32 - length);
+            // Codes of one length follow one another, and shorter ones come before (RFC 1951,
+            // 3.2.2).
+            if let Some(index) = code.checked_sub(self.first[at])
+                && index < self.counts[at]
+            {
+                let place = (self.places[at] + index).to_usize();
+                return self.longer.get(place).copied();
+            }
+        }
+        None
     }
 }
 
-/// Extra bits of lengths and distances: RFC 1951, 3.2.5.
+/// Kinds and extra bits of literals and lengths, to which a code's bits are added: RFC 1951, 3.2.5.
 fn literal_entry(symbol: u32) -> u32 {
     match symbol {
         0..256 => LITERAL,
         256 => END,
         257..265 | 285.. => LENGTH,
-        _ => LENGTH | ((symbol - 261) / 4) << EXTRA_SHIFT,
+        _ => LENGTH + (symbol - 261) / 4,
     }
 }
 
+/// The same for distances.
 fn distance_entry(symbol: u32) -> u32 {
     match symbol {
         0..4 => LENGTH,
-        _ => LENGTH | (symbol / 2 - 1) << EXTRA_SHIFT,
+        _ => LENGTH + symbol / 2 - 1,
     }
 }
 
-// An entry: the code's bits, its kind, and the number of extra bits or the symbol.
-const CODE_BITS: u32 = 0xf;
-const KIND: u32 = 0x30;
+// An entry: the bits of the code and those behind it, its kind, and the symbol of a lengths' code.
+// Never 0: a code has a bit.
+const BITS: u32 = 0x1f;
+const KIND: u32 = 0x60;
 const LITERAL: u32 = 0x00;
-const LENGTH: u32 = 0x10;
-const END: u32 = 0x20;
-const EXTRA_SHIFT: u32 = 8;
-const EXTRA_BITS: u32 = 0xf;
-const SYMBOL_UNIT: u32 = 1 << EXTRA_SHIFT;
+const LENGTH: u32 = 0x20;
+const END: u32 = 0x40;
+const SYMBOL_UNIT: u32 = 0x80;
+/// Bits of a table: codes of more are a few in a hundred symbols at most.
+const TABLE_BITS_MAX: u32 = 11;
+const LITERALS_MAX: usize = 288;
 const LITERAL_BITS_MAX: u32 = 15;
 const LENGTH_CODE_BITS_MAX: u32 = 7;
 const LENGTH_CODE_ORDER: [usize; 19] = [

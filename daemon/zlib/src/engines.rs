@@ -11,11 +11,12 @@
 use crate::memory::{Bytes, NoMemory};
 use crate::process::{ProcessMark, is_limited};
 use sidecore_attach::Trust;
-use sidecore_daemon::client::{Client, ClientOptions, KernelId, Piece};
+use sidecore_daemon::client::{Client, ClientOptions, Job, KernelId, Ticket};
 use sidecore_daemon::find_socket;
 use sidecore_daemon::served::{Registry, Served};
 use sidecore_deflate::{BLOCK_BYTES, Deflater, block_bytes_max, served};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -241,6 +242,8 @@ impl Attachment {
             arena_bytes: ARENA_BYTES,
             registry: served::register(Registry::builtin()).ok()?,
             trust,
+            // A block takes a millisecond or more, and the core may be an engine's.
+            spin: Duration::ZERO,
             ..ClientOptions::default()
         };
         let client = Client::detached(socket, options);
@@ -262,49 +265,71 @@ impl Attachment {
 
     /// `None` where it did not come to an end; then `out` holds part of it.
     fn deflate(&self, raw: &[u8], level: u8, is_last: bool, out: &mut Bytes) -> Option<()> {
-        let blocks = block_count(raw.len());
+        // Each engine finds its next block without this thread, which takes others in meanwhile.
+        let depth = (2 * self.client.engines() + 2).min(FLYING_MAX);
+        let mut flying = VecDeque::with_capacity(depth);
+        let mut patience = PATIENCE;
         let mut begun = 0;
-        while begun < blocks {
-            if !self.client.is_attached() {
-                // The remaining blocks are made here; the finished ones are right.
-                return deflate_here(&raw[begun * BLOCK_BYTES..], level, is_last, out).ok();
+        loop {
+            while flying.len() < depth && begun < raw.len() && self.client.is_attached() {
+                let end = raw.len().min(begun + BLOCK_BYTES);
+                let is_last = is_last && end == raw.len();
+                flying.push_back(self.submit(&raw[begun..end], level, is_last)?);
+                begun = end;
             }
-            let count = (blocks - begun).min(WAVE_BLOCKS);
-            let start = begun * BLOCK_BYTES;
-            let wave = &raw[start..raw.len().min(start + count * BLOCK_BYTES)];
-            // In waves: the arena is bounded, and the input may be of any length.
-            begun += count;
-            self.wave(wave, level, is_last && begun == blocks, out)?;
+            match flying.pop_front() {
+                Some(block) => block.take_in(&mut patience, out)?,
+                None if begun == raw.len() => return Some(()),
+                // The daemon has gone: the remaining blocks are made here, the others are right.
+                None => return deflate_here(&raw[begun..], level, is_last, out).ok(),
+            }
         }
-        Some(())
     }
 
-    fn wave(&self, raw: &[u8], level: u8, is_last: bool, out: &mut Bytes) -> Option<()> {
-        let count = block_count(raw.len());
-        // Whole cache lines: two engines do not write to one.
-        let stride = block_bytes_max(BLOCK_BYTES).next_multiple_of(64);
+    /// `None` where there is no room for another job.
+    fn submit<'r>(&self, raw: &'r [u8], level: u8, is_last: bool) -> Option<Flying<'r>> {
         let mut input = self.client.buffer(raw.len());
-        let mut output = self.client.buffer(count * stride);
         input.bytes_mut().copy_from_slice(raw);
-        let spread = self
-            .client
-            .for_each(self.kernel, &[&input], &mut [&mut output], count, |index| {
-                let start = index * BLOCK_BYTES;
-                let end = raw.len().min(start + BLOCK_BYTES);
-                let is_last = is_last && index + 1 == count;
-                let room = index * stride..index * stride + block_bytes_max(end - start);
-                Piece::new(&[level.into(), is_last.into()])
-                    .input(0, start..end)
-                    .output(0, room)
-            })
-            .ok()?;
-        for (index, reply) in spread.replies.iter().enumerate() {
-            // The daemon's word, looked up with a bound like any other.
-            let bytes = usize::try_from(reply.words[0]).ok()?;
-            let block = output.bytes().get(index * stride..(index + 1) * stride)?;
-            out.extend(block.get(..bytes)?).ok()?;
-        }
-        (spread.replies.len() == count).then_some(())
+        let output = self.client.buffer(block_bytes_max(raw.len()));
+        let job = Job::new(self.kernel)
+            .words(&[level.into(), is_last.into()])
+            .input(input)
+            .output(output);
+        Some(Flying {
+            ticket: self.client.submit(job).ok()?,
+            raw,
+            level,
+            is_last,
+        })
+    }
+}
+
+/// A block at the daemon.
+struct Flying<'r> {
+    ticket: Ticket,
+    raw: &'r [u8],
+    level: u8,
+    is_last: bool,
+}
+
+impl Flying<'_> {
+    /// Appends the block. One that no engine begins in time is made here; then no other is waited
+    /// for before an engine has made one. `None` where it failed.
+    fn take_in(self, patience: &mut Duration, out: &mut Bytes) -> Option<()> {
+        let outcome = match self.ticket.wait_for(*patience) {
+            Ok(outcome) => outcome,
+            Err(ticket) if ticket.cancel() => {
+                *patience = Duration::ZERO;
+                return deflate_here(self.raw, self.level, self.is_last, out).ok();
+            }
+            // An engine is at it.
+            Err(ticket) => ticket.wait(),
+        };
+        *patience = PATIENCE;
+        // The daemon's word, looked up with a bound like any other.
+        let bytes = usize::try_from(outcome.result.ok()?.words[0]).ok()?;
+        out.extend(outcome.outputs.first()?.bytes().get(..bytes)?)
+            .ok()
     }
 }
 
@@ -323,10 +348,12 @@ fn since_start_ms() -> u64 {
 pub(crate) const GATHERED_BLOCKS: usize = 8;
 /// Streams that gather so at a time.
 const LEAVES_MAX: usize = 8;
-/// Blocks handed to the engines at once.
-const WAVE_BLOCKS: usize = 16;
-/// Room for a wave of two threads, raw and deflated.
+/// Blocks of a thread that are at the daemon at once.
+const FLYING_MAX: usize = 16;
+/// Room for these of two threads, raw and deflated.
 const ARENA_BYTES: u64 = 12 << 20;
+/// Time for which a block waits for an engine to begin it.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// Looks for a daemon's answer, a millisecond apart.
 const ATTACH_LOOKS: u32 = 100;
 /// Time between two tries to attach.

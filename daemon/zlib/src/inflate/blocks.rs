@@ -138,35 +138,34 @@ impl Run<'_> {
     /// As [`Self::step`].
     pub(super) unsafe fn code_lengths(&mut self) -> Step {
         let wanted = self.machine.literals + self.machine.distances;
+        // Bits that a program put before the input are no bytes of it that could be given back.
+        if self.machine.bits < 8 {
+            // SAFETY: the caller's promise.
+            unsafe { self.most_code_lengths(wanted) };
+        }
         while self.machine.have < wanted {
             // As few bytes as the code needs: a call stops exactly where zlib's does.
             let here = loop {
                 let index = self.bits(self.machine.codes.literal_bits);
                 let here = self.machine.codes.literals[index.to_usize()];
-                if u32::from(here.bits) <= self.machine.bits {
+                if here.bits() <= self.machine.bits {
                     break here;
                 }
                 // SAFETY: the caller's promise.
                 unsafe { self.pull()? };
             };
-            // 16 repeats the last length, 17 and 18 are runs of zeros (RFC 1951, 3.2.7).
-            let (least, extra) = match here.val {
-                ..16 => {
-                    self.drop_bits(here.bits.into());
-                    self.machine.lens[self.machine.have] = here.val;
-                    self.machine.have += 1;
-                    continue;
-                }
-                16 => (3, 2),
-                17 => (3, 3),
-                _ => (11, 7),
+            let Some((least, extra)) = repetition(here.val()) else {
+                self.drop_bits(here.bits());
+                self.machine.lens[self.machine.have] = here.val() as u16;
+                self.machine.have += 1;
+                continue;
             };
             // SAFETY: the caller's promise.
-            unsafe { self.need(u32::from(here.bits) + extra)? };
+            unsafe { self.need(here.bits() + extra)? };
             // Dropped with all of it there: a call that ends before begins with the code again.
-            self.drop_bits(here.bits.into());
+            self.drop_bits(here.bits());
             let have = self.machine.have;
-            let repeated = match here.val {
+            let repeated = match here.val() {
                 16 if have == 0 => return self.bad(c"invalid bit length repeat"),
                 16 => self.machine.lens[have - 1],
                 _ => 0,
@@ -179,6 +178,71 @@ impl Run<'_> {
             self.machine.lens[have..have + count].fill(repeated);
             self.machine.have += count;
         }
+        self.symbol_codes(wanted)
+    }
+
+    /// Lengths while there is input for several of them at once. What is left is done one by one:
+    /// the last bytes, and a repetition that is an error.
+    ///
+    /// # Safety
+    /// As [`Self::step`]; the bit buffer has fewer than 8 bits.
+    unsafe fn most_code_lengths(&mut self, wanted: usize) {
+        let Machine {
+            codes,
+            lens,
+            have: done,
+            hold: held,
+            bits: held_bits,
+            ..
+        } = &mut *self.machine;
+        let mask = (1_u64 << codes.literal_bits) - 1;
+        let (mut hold, mut bits) = (*held, *held_bits);
+        'all: while self.have >= 8 && *done < wanted {
+            // SAFETY: there are as many. A byte that is there already is loaded again.
+            hold |= u64::from_le(unsafe { self.next.cast::<u64>().read_unaligned() }) << bits;
+            let loaded = ((63 - bits) / 8).to_usize();
+            self.next = self.next.wrapping_add(loaded);
+            self.have -= loaded;
+            bits |= 56;
+            // Four times a code and its extra bits, of 7 bits each.
+            for _ in 0..4 {
+                if *done == wanted {
+                    break 'all;
+                }
+                let here = codes.literals[(hold & mask).to_usize()];
+                let code = here.bits();
+                let Some((least, extra)) = repetition(here.val()) else {
+                    lens[*done] = here.val() as u16;
+                    *done += 1;
+                    hold >>= code;
+                    bits -= code;
+                    continue;
+                };
+                let repeated = match (here.val(), *done) {
+                    (16, 0) => break 'all,
+                    (16, done) => lens[done - 1],
+                    _ => 0,
+                };
+                let count = least + ((hold >> code) & ((1 << extra) - 1)).to_usize();
+                if *done + count > wanted {
+                    break 'all;
+                }
+                lens[*done..*done + count].fill(repeated);
+                *done += count;
+                hold >>= code + extra;
+                bits -= code + extra;
+            }
+        }
+        // Whole bytes are the input's again.
+        let whole = (bits / 8).to_usize();
+        self.next = self.next.wrapping_sub(whole);
+        self.have += whole;
+        *held_bits = bits & 7;
+        *held = hold & ((1 << (bits & 7)) - 1);
+    }
+
+    /// The tables of a block's two codes, whose lengths are all there.
+    fn symbol_codes(&mut self, wanted: usize) -> Step {
         // Without an end the block's symbols would go on into the next block's bits.
         if self.machine.lens[256] == 0 {
             return self.bad(c"invalid code -- missing end-of-block");
@@ -205,6 +269,18 @@ impl Run<'_> {
 
     fn drop_to_byte(&mut self) {
         self.drop_bits(self.machine.bits & 7);
+    }
+}
+
+/// The least count and the extra bits of a repetition of lengths: 16 repeats the last length, 17
+/// and 18 are runs of zeros (RFC 1951, 3.2.7).
+#[inline(always)]
+fn repetition(symbol: usize) -> Option<(usize, u32)> {
+    match symbol {
+        ..16 => None,
+        16 => Some((3, 2)),
+        17 => Some((3, 3)),
+        _ => Some((11, 7)),
     }
 }
 

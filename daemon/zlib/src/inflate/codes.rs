@@ -63,29 +63,29 @@ impl Run<'_> {
         let mut here;
         loop {
             here = entry(self.machine, self.bits(root).to_usize());
-            if u32::from(here.bits) <= self.machine.bits {
+            if here.code_bits() <= self.machine.bits {
                 break;
             }
             // SAFETY: the caller's promise.
             unsafe { self.pull()? };
         }
-        if here.op != 0 && here.op & 0xf0 == 0 {
+        if !here.is_literal() && here.is_link() {
             // The second level has the codes that are longer than the first one's index.
-            let (first, bits) = (here, u32::from(here.bits));
+            let (first, bits) = (here, here.code_bits());
             loop {
-                let index = self.bits(bits + u32::from(first.op)) >> bits;
-                here = entry(self.machine, usize::from(first.val) + index.to_usize());
-                if bits + u32::from(here.bits) <= self.machine.bits {
+                let index = self.bits(bits + first.op()) >> bits;
+                here = entry(self.machine, first.val() + index.to_usize());
+                if bits + here.code_bits() <= self.machine.bits {
                     break;
                 }
                 // SAFETY: the caller's promise.
                 unsafe { self.pull()? };
             }
             self.drop_bits(bits);
-            self.machine.back += i32::from(first.bits);
+            self.machine.back += bits.cast_signed();
         }
-        self.drop_bits(here.bits.into());
-        self.machine.back += i32::from(here.bits);
+        self.drop_bits(here.code_bits());
+        self.machine.back += here.code_bits().cast_signed();
         Ok(here)
     }
 
@@ -95,19 +95,18 @@ impl Run<'_> {
         self.machine.back = 0;
         // SAFETY: the caller's promise.
         let here = unsafe { self.code(Which::Literals)? };
-        self.machine.length = here.val.into();
-        match here.op {
-            0 => self.go(Mode::Literal),
-            op if op & 32 != 0 => {
-                self.machine.back = -1;
-                self.go(Mode::Type)
-            }
-            op if op & 64 != 0 => self.bad(c"invalid literal/length code"),
-            op => {
-                // The number of extra bits is in the entry itself (RFC 1951, 3.2.5).
-                self.machine.extra = u32::from(op) & 15;
-                self.go(Mode::LengthExtra)
-            }
+        self.machine.length = available(here.val());
+        if here.is_literal() {
+            self.go(Mode::Literal)
+        } else if here.is_base() {
+            // The number of extra bits is in the entry itself (RFC 1951, 3.2.5).
+            self.machine.extra = here.bits() - here.code_bits();
+            self.go(Mode::LengthExtra)
+        } else if here.is_end() {
+            self.machine.back = -1;
+            self.go(Mode::Type)
+        } else {
+            self.bad(c"invalid literal/length code")
         }
     }
 
@@ -138,11 +137,11 @@ impl Run<'_> {
     unsafe fn distance(&mut self) -> Step {
         // SAFETY: the caller's promise.
         let here = unsafe { self.code(Which::Distances)? };
-        if here.op & 64 != 0 {
+        if !here.is_base() {
             return self.bad(c"invalid distance code");
         }
-        self.machine.offset = here.val.into();
-        self.machine.extra = u32::from(here.op) & 15;
+        self.machine.offset = available(here.val());
+        self.machine.extra = here.bits() - here.code_bits();
         self.go(Mode::DistanceExtra)
     }
 

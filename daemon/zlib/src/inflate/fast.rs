@@ -137,21 +137,26 @@ impl Run<'_> {
         let (literal_bits, distance_bits) = (codes.literal_bits, codes.distance_bits);
         // In locals, so that they stay in registers: the machine is behind a reference.
         let (mut hold, mut bits) = (held.hold, held.bits);
+        // The bits from the symbol in hand on.
+        let mut saved;
 
         macro_rules! refill {
             () => {
                 // SAFETY: the loop's condition, at most twice a turn. A byte that is there already
                 // is loaded again.
-                hold |= u64::from_le(unsafe { next.cast::<u64>().read_unaligned() }) << bits;
-                next = next.wrapping_add((63 - bits.to_usize()) / 8);
+                let more = u64::from_le(unsafe { next.cast::<u64>().read_unaligned() });
+                hold |= more.wrapping_shl(bits);
+                next = next.wrapping_add(7 - (bits >> 3 & 7).to_usize());
                 bits |= 56;
             };
         }
-        macro_rules! drop_bits {
-            ($count:expr) => {
-                let count = u32::from($count);
-                hold = hold.wrapping_shr(count);
-                bits = bits.wrapping_sub(count);
+        // Drops a symbol's bits with its extra bits, which `value` finds in `saved`. Only the lowest
+        // byte of `bits` counts meanwhile.
+        macro_rules! take {
+            ($here:expr) => {
+                saved = hold;
+                hold = hold.wrapping_shr($here.word());
+                bits = bits.wrapping_sub($here.word());
             };
         }
         macro_rules! entry {
@@ -165,7 +170,6 @@ impl Run<'_> {
                 // SAFETY: there is room, by the loop's condition.
                 unsafe { *put = $here.literal() };
                 put = put.wrapping_add(1);
-                drop_bits!($here.bits);
             };
         }
         let mask = |count: u32| (1_u64 << (count & 63)) - 1;
@@ -175,69 +179,79 @@ impl Run<'_> {
                 entry!(literals, (hold & literal_mask).to_usize())
             };
         }
+        // A symbol of the second level, behind the bits of the first.
+        macro_rules! follow {
+            ($table:expr, $here:expr) => {
+                entry!($table, $here.val() + (hold & mask($here.op())).to_usize())
+            };
+        }
+        let value = |here: Code, saved: u64| {
+            here.val() + ((saved & mask(here.bits())) >> (here.op() & 15)).to_usize()
+        };
 
         let mut ended = None;
         refill!();
         let mut here: Code = next_literal!();
         while next <= last_next && put <= last_put {
-            // Three literals of the first level take 30 of the 56 bits; a length 20.
-            if here.op == 0 {
+            // Two literals of the first level and a length, or a third, take 40 of the 56 bits. The
+            // other 16 are enough to look the next symbol up before there are more.
+            take!(here);
+            if here.is_literal() {
                 literal!(here);
                 here = next_literal!();
-                if here.op == 0 {
+                take!(here);
+                if here.is_literal() {
                     literal!(here);
                     here = next_literal!();
-                    if here.op == 0 {
+                    take!(here);
+                    if here.is_literal() {
                         literal!(here);
-                        refill!();
                         here = next_literal!();
+                        refill!();
                         continue;
                     }
                 }
             }
-            if here.op & 0xf0 == 0 {
-                drop_bits!(here.bits);
-                let index = usize::from(here.val) + (hold & mask(here.op.into())).to_usize();
-                here = entry!(literals, index);
-                if here.op == 0 {
-                    literal!(here);
-                    refill!();
-                    here = next_literal!();
-                    continue;
+            if !here.is_base() {
+                if here.is_link() {
+                    here = follow!(literals, here);
+                    take!(here);
+                    if here.is_literal() {
+                        literal!(here);
+                        here = next_literal!();
+                        refill!();
+                        continue;
+                    }
+                }
+                if !here.is_base() {
+                    ended = Some(if here.is_end() {
+                        End::Block
+                    } else {
+                        End::Bad(c"invalid literal/length code")
+                    });
+                    break;
                 }
             }
-            drop_bits!(here.bits);
-            if here.op & 16 == 0 {
-                ended = Some(if here.op & 32 != 0 {
-                    End::Block
-                } else {
-                    End::Bad(c"invalid literal/length code")
-                });
-                break;
-            }
-            let extra = u32::from(here.op) & 15;
-            let len = usize::from(here.val) + (hold & mask(extra)).to_usize();
-            drop_bits!(extra);
+            let len = value(here, saved);
 
-            refill!();
             here = entry!(distances, (hold & distance_mask).to_usize());
-            if here.op & 0xf0 == 0 {
-                drop_bits!(here.bits);
-                let index = usize::from(here.val) + (hold & mask(here.op.into())).to_usize();
-                here = entry!(distances, index);
+            refill!();
+            take!(here);
+            if !here.is_base() {
+                if here.is_link() {
+                    here = follow!(distances, here);
+                    take!(here);
+                }
+                if !here.is_base() {
+                    ended = Some(End::Bad(c"invalid distance code"));
+                    break;
+                }
             }
-            drop_bits!(here.bits);
-            if here.op & 16 == 0 {
-                ended = Some(End::Bad(c"invalid distance code"));
-                break;
-            }
-            let extra = u32::from(here.op) & 15;
-            let distance = usize::from(here.val) + (hold & mask(extra)).to_usize();
-            drop_bits!(extra);
+            let distance = value(here, saved);
 
             // The next symbol's entry is on its way while the match is copied.
-            refill!();
             here = next_literal!();
+            refill!();
             let made = put.addr() - begin.addr();
             if distance <= made {
                 // SAFETY: within the output, with the room that the loop's condition leaves.
@@ -252,6 +266,7 @@ impl Run<'_> {
             }
             put = put.wrapping_add(len);
         }
+        bits &= 63;
         // Whole bytes are the input's again.
         next = next.wrapping_sub((bits / 8).to_usize());
         bits &= 7;
@@ -291,35 +306,35 @@ impl Run<'_> {
         loop {
             pull_below!(15);
             let mut here = literals[held.peek(literal_bits)];
-            if here.op != 0 && here.op & 0xf0 == 0 {
-                held.drop(here.bits.into());
-                here = literals[usize::from(here.val) + held.peek(here.op.into())];
+            if !here.is_literal() && here.is_link() {
+                held.drop(here.bits());
+                here = literals[here.val() + held.peek(here.op())];
             }
-            held.drop(here.bits.into());
-            if here.op == 0 {
+            held.drop(here.code_bits());
+            if here.is_literal() {
                 // SAFETY: there is room.
                 unsafe { *put = here.literal() };
                 put = put.wrapping_add(1);
                 left -= 1;
-            } else if here.op & 16 != 0 {
-                let extra = u32::from(here.op) & 15;
+            } else if here.is_base() {
+                let extra = here.bits() - here.code_bits();
                 pull_below!(extra);
-                let len = usize::from(here.val) + held.peek(extra);
+                let len = here.val() + held.peek(extra);
                 held.drop(extra);
                 pull_below!(15);
                 here = distances[held.peek(distance_bits)];
-                if here.op & 0xf0 == 0 {
-                    held.drop(here.bits.into());
-                    here = distances[usize::from(here.val) + held.peek(here.op.into())];
+                if here.is_link() {
+                    held.drop(here.bits());
+                    here = distances[here.val() + held.peek(here.op())];
                 }
-                held.drop(here.bits.into());
-                if here.op & 16 == 0 {
+                held.drop(here.code_bits());
+                if !here.is_base() {
                     ended = Some(End::Bad(c"invalid distance code"));
                     break;
                 }
-                let extra = u32::from(here.op) & 15;
+                let extra = here.bits() - here.code_bits();
                 pull_below!(extra);
-                let distance = usize::from(here.val) + held.peek(extra);
+                let distance = here.val() + held.peek(extra);
                 held.drop(extra);
                 let made = self.room - left;
                 // What is before this call's output lies in the window.
@@ -332,7 +347,7 @@ impl Run<'_> {
                 unsafe { machine.window.copy(back, put, distance, len) };
                 put = put.wrapping_add(len);
                 left -= len;
-            } else if here.op & 32 != 0 {
+            } else if here.is_end() {
                 ended = Some(End::Block);
                 break;
             } else {
@@ -417,8 +432,11 @@ unsafe fn copy_match(put: *mut u8, distance: usize, len: usize) {
                 copy_16(from.add(16), to.add(16));
             }
         } else if distance == 1 {
-            // A run of one byte, as long as it is: nothing is written beyond it.
-            ptr::write_bytes(to, *from, len);
+            let run = [*from; 16];
+            while to < end {
+                to.cast::<[u8; 16]>().write_unaligned(run);
+                to = to.add(16);
+            }
         } else {
             // The first 8 bytes make a pattern that repeats at a multiple of the distance.
             let mut step = distance;

@@ -54,8 +54,10 @@ impl Handle {
         let input = unsafe { io::input(stream) };
         let kind = Kind::of(machine.wrap, machine.window_bits, input)?;
         let room = stream.avail_out.to_usize();
-        // Where it does not fit, the attempt is lost work: the whole stream is inflated once more.
-        let is_likely = flush == Z_FINISH || room >= input.len();
+        // Where it does not fit, or more is to come, the attempt is lost work: the whole stream is
+        // inflated once more. A buffer that was filled is seldom the whole stream.
+        let is_filled = input.len().is_multiple_of(FILLED_BYTES);
+        let is_likely = flush == Z_FINISH || (room >= input.len() && !is_filled);
         if !is_likely || room == 0 || settings().used == Use::Off {
             return None;
         }
@@ -466,6 +468,8 @@ pub unsafe extern "C-unwind" fn inflateCodesUsed(stream: z_streamp) -> c_ulong {
     }
 }
 
+/// Buffers of programs have a multiple of these bytes.
+const FILLED_BYTES: usize = 512;
 /// Not known: between blocks.
 const NO_MARK: c_long = -(1 << 16);
 /// Marks a stream that inflates; chosen at random.

@@ -6,25 +6,91 @@
 //! entry leads to lies inside the table.
 
 use sidecore_bare::width::ToUsize;
+use std::ops::RangeInclusive;
 
-/// An entry of a table.
+/// An entry of a table in one word, so that one shift and one subtraction drop a symbol's bits with
+/// its extra bits.
 ///
-/// `op`: 0 for a literal; 16 and the number of extra bits for a base; 32 and 64 for the block's
-/// end; 64 for no code; else the index bits of a second level, which begins at `val`.
+/// From the lowest bit on: 8 bits of [`Self::bits`], 8 of [`Self::op`], 16 of [`Self::val`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(C, align(4))]
-pub(super) struct Code {
-    /// Bits of the code, or of its part in this level.
-    pub(super) bits: u8,
-    pub(super) op: u8,
-    pub(super) val: u16,
-}
+#[repr(transparent)]
+pub(super) struct Code(u32);
 
 impl Code {
+    const fn new(bits: u8, op: u8, val: u16) -> Self {
+        Self(bits as u32 | (op as u32) << 8 | (val as u32) << 16)
+    }
+
+    /// An entry of a symbol whose code has `len` bits in this level. A base has them twice: alone,
+    /// and with its extra bits.
+    #[inline(always)]
+    fn with_bits(self, len: usize) -> Self {
+        let in_op = self.0 >> 4 & 0x100;
+        Self(self.0 + len as u32 * (1 + in_op))
+    }
+
+    /// Bits of the code, or of its part in this level, and the extra bits of a base.
+    #[inline(always)]
+    pub(super) fn bits(self) -> u32 {
+        self.0 & 0xff
+    }
+
+    /// A number whose lowest byte is [`Self::bits`], for instructions that look at no more of it.
+    #[inline(always)]
+    pub(super) fn word(self) -> u32 {
+        self.0
+    }
+
+    /// Bits of the code, or of its part in this level, alone.
+    #[inline(always)]
+    pub(super) fn code_bits(self) -> u32 {
+        if self.is_base() {
+            self.op() & 15
+        } else {
+            self.bits()
+        }
+    }
+
+    /// 0 for a literal; 16 and the bits of the code for a base; 32 and 64 for the block's end; 64
+    /// for no code; else the index bits of a second level, which begins at `val`.
+    #[inline(always)]
+    pub(super) fn op(self) -> u32 {
+        self.0 >> 8 & 0xff
+    }
+
+    /// A base, a literal, or the place of a second level.
+    #[inline(always)]
+    pub(super) fn val(self) -> usize {
+        (self.0 >> 16).to_usize()
+    }
+
     /// A literal's byte, which is all of its value.
     #[inline(always)]
     pub(super) fn literal(self) -> u8 {
-        self.val as u8
+        self.val() as u8
+    }
+
+    #[inline(always)]
+    pub(super) fn is_literal(self) -> bool {
+        self.0 & 0xff00 == 0
+    }
+
+    /// A length's or a distance's.
+    #[inline(always)]
+    pub(super) fn is_base(self) -> bool {
+        self.0 & 0x1000 != 0
+    }
+
+    /// True where a second level has the symbol; of an entry that is no literal.
+    #[inline(always)]
+    pub(super) fn is_link(self) -> bool {
+        self.0 & 0xf000 == 0
+    }
+
+    /// True for the block's end; of an entry that is no base.
+    #[inline(always)]
+    pub(super) fn is_end(self) -> bool {
+        self.0 & 0x2000 != 0
     }
 }
 
@@ -48,6 +114,11 @@ pub(super) fn build(
     table: &mut [Code],
     root: u32,
 ) -> Result<u32, Invalid> {
+    let meanings: &[Code] = match kind {
+        // Of the lengths' code the first symbols are as literals.
+        Kind::Lengths | Kind::Literals => &LITERAL_MEANINGS,
+        Kind::Distances => &DISTANCE_MEANINGS,
+    };
     let mut count = [0_u16; BITS_MAX + 1];
     for &len in lens {
         count[usize::from(len)] += 1;
@@ -84,94 +155,111 @@ pub(super) fn build(
             offsets[usize::from(len)] += 1;
         }
     }
+    if left > 0 {
+        // One code of one bit: the other bit has no code.
+        table[0] = meanings[usize::from(work[0])].with_bits(1);
+        table[1] = NO_CODE;
+        return Ok(1);
+    }
+    let (huff, rest) = first_level(meanings, &count, &work, table, min..=root);
+    let symbols: usize = count[1..].iter().copied().map(usize::from).sum();
+    let rest = work[..symbols].get(rest..).unwrap_or_default();
+    let rest = rest
+        .iter()
+        .map(|&symbol| (meanings[usize::from(symbol)], lens[usize::from(symbol)]));
+    second_levels(rest, count, table, root..=max, huff)?;
+    Ok(root as u32)
+}
 
-    let (mut huff, mut sym, mut len) = (0_usize, 0, min);
-    let (mut next, mut curr, mut drop) = (0, root, 0);
-    let (mut low, mut used) = (usize::MAX, 1 << root);
+/// Fills the first level with a complete code's symbols that fit into it. Returns the next code and
+/// the number of these symbols.
+fn first_level(
+    meanings: &[Code],
+    count: &[u16],
+    symbols: &[u16],
+    table: &mut [Code],
+    lens: RangeInclusive<usize>,
+) -> (usize, usize) {
+    let (mut huff, mut done) = (0, 0);
+    let (mut size, root) = (1_usize << *lens.start(), *lens.end());
+    for len in lens {
+        let next = done + usize::from(count[len]);
+        for &symbol in &symbols[done..next] {
+            table[huff] = meanings[usize::from(symbol)].with_bits(len);
+            huff = next_code(huff, size);
+        }
+        done = next;
+        // A bit more comes in at the top of an index: what is there repeats. Places without a code
+        // so far are those of longer codes.
+        if len < root {
+            table.copy_within(..size, size);
+            size *= 2;
+        }
+    }
+    (huff, done)
+}
+
+/// Fills second levels with the symbols of a complete code that are longer than the first level's
+/// index, each with its length, from the code `huff` on.
+fn second_levels(
+    rest: impl Iterator<Item = (Code, u16)>,
+    mut count: [u16; BITS_MAX + 1],
+    table: &mut [Code],
+    levels: RangeInclusive<usize>,
+    mut huff: usize,
+) -> Result<(), Invalid> {
+    let (root, max) = (*levels.start(), *levels.end());
+    let mut used = 1_usize << root;
     let mask = used - 1;
-    loop {
-        // In the second level the first level's bits are dropped already.
-        let here = Code {
-            bits: (len - drop) as u8,
-            ..entry(kind, work[sym])
-        };
-        let step = 1 << (len - drop);
-        let level = table.get_mut(next..next + (1 << curr)).ok_or(Invalid)?;
-        for place in level[huff >> drop..].iter_mut().step_by(step) {
-            *place = here;
-        }
-        // The code is counted upwards in its bits' order of arrival.
-        let mut bit = 1 << (len - 1);
-        while huff & bit != 0 {
-            bit >>= 1;
-        }
-        huff = if bit == 0 {
-            0
-        } else {
-            (huff & (bit - 1)) + bit
-        };
-
-        sym += 1;
-        count[len] -= 1;
-        if count[len] == 0 {
-            if len == max {
-                break;
-            }
-            len = usize::from(lens[usize::from(work[sym])]);
-        }
-        if len > root && huff & mask != low {
-            if drop == 0 {
-                drop = root;
-            }
-            next += 1 << curr;
-            curr = len - drop;
-            let mut left = 1_i32 << curr;
-            while curr + drop < max {
-                left -= i32::from(count[curr + drop]);
+    let (mut low, mut start, mut bits) = (usize::MAX, 0_usize, 0_usize);
+    for (meaning, len) in rest {
+        let len = usize::from(len);
+        if huff & mask != low {
+            low = huff & mask;
+            // As wide as the codes that begin so need.
+            bits = len - root;
+            let mut left = 1_i32 << bits;
+            while bits + root < max {
+                left -= i32::from(count[bits + root]);
                 if left <= 0 {
                     break;
                 }
-                curr += 1;
+                bits += 1;
                 left <<= 1;
             }
-            used += 1 << curr;
+            start = used;
+            used += 1 << bits;
             // Sets of lengths that zlib accepts fit: the sizes are those of `enough.c`.
             if used > table.len() {
                 return Err(Invalid);
             }
-            low = huff & mask;
-            table[low] = Code {
-                op: curr as u8,
-                bits: root as u8,
-                val: next as u16,
-            };
+            table[low] = Code::new(root as u8, bits as u8, start as u16);
         }
+        // The first level's bits are dropped already.
+        let here = meaning.with_bits(len - root);
+        let level = table.get_mut(start..start + (1 << bits)).ok_or(Invalid)?;
+        let places = level.get_mut(huff >> root..).ok_or(Invalid)?;
+        for place in places.iter_mut().step_by(1 << (len - root)) {
+            *place = here;
+        }
+        count[len] -= 1;
+        huff = next_code(huff, 1 << len);
     }
-    if huff != 0 {
-        // One code of one bit: the other bit has no code.
-        table[next + huff] = Code {
-            bits: (len - drop) as u8,
-            ..NO_CODE
-        };
-    }
-    Ok(root as u32)
+    Ok(())
 }
 
-/// Meaning of a symbol, without its bits.
-fn entry(kind: Kind, symbol: u16) -> Code {
-    let code = |op, val| Code { bits: 0, op, val };
-    let index = usize::from(symbol);
-    match kind {
-        Kind::Literals if index == END_OF_BLOCK => code(32 + 64, 0),
-        Kind::Literals if index > END_OF_BLOCK => {
-            let (base, extra) = LENGTHS[index - END_OF_BLOCK - 1];
-            code(16 + extra, base)
+/// The code that follows, of as many bits as `size` has places. Its first bit is the lowest, as
+/// codes arrive: so the highest bit that is not set is set, and those above it are cleared.
+#[inline(always)]
+fn next_code(huff: usize, size: usize) -> usize {
+    let free = !huff & (size - 1);
+    match free.checked_ilog2() {
+        Some(highest) => {
+            let bit = 1_usize << highest;
+            (huff & (bit - 1)) | bit
         }
-        Kind::Lengths | Kind::Literals => code(0, symbol),
-        Kind::Distances => {
-            let (base, extra) = DISTANCES[index];
-            code(16 + extra, base)
-        }
+        // It was the last one.
+        None => 0,
     }
 }
 
@@ -224,13 +312,42 @@ pub(super) const DISTANCE_ENTRIES: usize = 592;
 const BITS_MAX: usize = 15;
 const SYMBOLS_MAX: usize = 288;
 const END_OF_BLOCK: usize = 256;
-const NO_CODE: Code = Code {
-    bits: 1,
-    op: 64,
-    val: 0,
+const NO_CODE: Code = Code::new(1, 64, 0);
+/// As an extra: no code.
+const NONE: u8 = u8::MAX;
+/// Entries of symbols without their codes' bits.
+static LITERAL_MEANINGS: [Code; SYMBOLS_MAX] = {
+    let mut all = [Code::new(0, 0, 0); SYMBOLS_MAX];
+    let mut symbol = 0;
+    while symbol < END_OF_BLOCK {
+        all[symbol] = Code::new(0, 0, symbol as u16);
+        symbol += 1;
+    }
+    all[END_OF_BLOCK] = Code::new(0, 32 + 64, 0);
+    let mut index = 0;
+    while index < LENGTHS.len() {
+        all[END_OF_BLOCK + 1 + index] = base(LENGTHS[index]);
+        index += 1;
+    }
+    all
 };
-/// As an extra, no code: 16 and this is zlib's 64 and more, which no base has.
-const NONE: u8 = 64 - 16;
+static DISTANCE_MEANINGS: [Code; 32] = {
+    let mut all = [Code::new(0, 0, 0); 32];
+    let mut index = 0;
+    while index < DISTANCES.len() {
+        all[index] = base(DISTANCES[index]);
+        index += 1;
+    }
+    all
+};
+
+const fn base((base, extra): (u16, u8)) -> Code {
+    match extra {
+        NONE => Code::new(0, 64, 0),
+        extra => Code::new(extra, 16, base),
+    }
+}
+
 /// Base and extra bits of each length's symbol, from 257 on; the last two are invalid.
 const LENGTHS: [(u16, u8); 31] = [
     (3, 0),
