@@ -166,8 +166,8 @@ fn stored(bits: &mut Bits<'_>) -> Option<()> {
     Some(())
 }
 
-/// A canonical Huffman code: a table that is looked up by the next bits of the stream, and a list of
-/// the codes that are longer. A table for the longest would cost more than the search for its block.
+/// A canonical Huffman code: a table, looked up by the next bits of the stream, and a list of the
+/// longer codes. A table for the longest ones would cost more than the search for its block.
 struct Table {
     bits_max: u32,
     /// Bits that the table looks at.

@@ -150,8 +150,8 @@ impl Run<'_> {
                 bits |= 56;
             };
         }
-        // Drops a symbol's bits with its extra bits, which `value` finds in `saved`. Only the lowest
-        // byte of `bits` counts meanwhile.
+        // Drops a symbol's bits with its extra bits, which `value` finds in `saved`. The lowest byte
+        // of `bits` alone counts meanwhile.
         macro_rules! take {
             ($here:expr) => {
                 saved = hold;

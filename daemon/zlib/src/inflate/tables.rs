@@ -417,3 +417,154 @@ const DISTANCES: [(u16, u8); 32] = [
     (0, NONE),
     (0, NONE),
 ];
+
+#[cfg(test)]
+mod tests {
+    //! Tables against codes that are counted out symbol by symbol (RFC 1951, 3.2.2).
+
+    use super::*;
+    use proptest::prelude::*;
+    use sidecore_random::choices::Choices;
+
+    /// Lengths of a complete code of `used` symbols among `all`: some of its codes are long.
+    fn lengths(choices: &mut Choices, used: usize, all: usize) -> Vec<u16> {
+        let mut leaves = vec![1_u16, 1];
+        while leaves.len() < used {
+            let at = match choices.below(3) {
+                0 => leaves.len() - 1,
+                _ => choices.below(leaves.len() as u64) as usize,
+            };
+            if leaves[at] < 15 {
+                leaves[at] += 1;
+                leaves.push(leaves[at]);
+            }
+        }
+        let mut lens = vec![0; all];
+        for leaf in leaves {
+            let mut at = choices.below(all as u64) as usize;
+            while lens[at] != 0 {
+                at = (at + 1) % all;
+            }
+            lens[at] = leaf;
+        }
+        lens
+    }
+
+    /// The symbol that each 15 bits begin with.
+    fn symbols(lens: &[u16]) -> Vec<usize> {
+        let mut all = vec![usize::MAX; 1 << 15];
+        let mut code = 0_usize;
+        for len in 1..=15 {
+            for (symbol, _) in lens.iter().enumerate().filter(|&(_, &of)| of == len) {
+                let first = (code as u16).reverse_bits() >> (16 - len);
+                for bits in (usize::from(first)..1 << 15).step_by(1 << len) {
+                    all[bits] = symbol;
+                }
+                code += 1;
+            }
+            code <<= 1;
+        }
+        all
+    }
+
+    /// What the table says of these bits: the entry, and the bits of all levels.
+    fn look_up(table: &[Code], root: u32, bits: usize) -> (Code, u32) {
+        let first = table[bits & ((1 << root) - 1)];
+        if first.is_literal() || !first.is_link() {
+            return (first, first.code_bits());
+        }
+        let rest = bits >> first.code_bits() & ((1 << first.op()) - 1);
+        let here = table[first.val() + rest];
+        (here, first.code_bits() + here.code_bits())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn every_symbol_is_found_with_its_bits(seed: u64, used in 2usize..=286) {
+            let choices = &mut Choices::seeded(seed);
+            let lens = lengths(choices, used, 286);
+            let mut table = [Code::default(); LITERAL_ENTRIES];
+            let root = build(Kind::Literals, &lens, &mut table, LITERAL_ROOT).unwrap();
+            for (bits, symbol) in symbols(&lens).into_iter().enumerate() {
+                let (here, len) = look_up(&table, root, bits);
+                prop_assert_eq!(len, u32::from(lens[symbol]), "{:b}", bits);
+                match symbol {
+                    END_OF_BLOCK => prop_assert!(here.is_end() && !here.is_base()),
+                    ..END_OF_BLOCK => {
+                        prop_assert!(here.is_literal());
+                        prop_assert_eq!(usize::from(here.literal()), symbol);
+                    }
+                    _ => {
+                        let extra = (here.bits() - here.code_bits()) as u8;
+                        let meaning = (here.val() as u16, extra);
+                        prop_assert_eq!(meaning, LENGTHS[symbol - END_OF_BLOCK - 1]);
+                        prop_assert!(here.is_base());
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn every_distance_is_found_with_its_bits(seed: u64, used in 2usize..=30) {
+            let lens = lengths(&mut Choices::seeded(seed), used, 30);
+            let mut table = [Code::default(); DISTANCE_ENTRIES];
+            let root = build(Kind::Distances, &lens, &mut table, DISTANCE_ROOT).unwrap();
+            for (bits, symbol) in symbols(&lens).into_iter().enumerate() {
+                let (here, len) = look_up(&table, root, bits);
+                prop_assert_eq!(len, u32::from(lens[symbol]), "{:b}", bits);
+                let extra = (here.bits() - here.code_bits()) as u8;
+                prop_assert_eq!((here.val() as u16, extra), DISTANCES[symbol]);
+                prop_assert!(here.is_base());
+            }
+        }
+
+        #[test]
+        fn what_is_no_complete_code_is_refused(
+            seed: u64,
+            used in 3usize..=200,
+            place in any::<prop::sample::Index>(),
+        ) {
+            let lens = lengths(&mut Choices::seeded(seed), used, 286);
+            let taken: Vec<usize> = (0..286).filter(|&symbol| lens[symbol] != 0).collect();
+            let mut table = [Code::default(); LITERAL_ENTRIES];
+            let mut refuses = |lens: &[u16]| {
+                build(Kind::Literals, lens, &mut table, LITERAL_ROOT) == Err(Invalid)
+            };
+            let mut less = lens.clone();
+            less[taken[place.index(used)]] = 0;
+            prop_assert!(refuses(&less));
+            let mut more = lens.clone();
+            let free = (0..286).find(|&symbol| lens[symbol] == 0);
+            more[free.unwrap()] = 15;
+            prop_assert!(refuses(&more));
+        }
+    }
+
+    #[test]
+    fn a_code_of_one_symbol_leaves_a_bit_without_meaning() {
+        let mut table = [Code::default(); DISTANCE_ENTRIES];
+        let mut lens = [0; 30];
+        lens[7] = 1;
+        assert_eq!(
+            build(Kind::Distances, &lens, &mut table, DISTANCE_ROOT),
+            Ok(1)
+        );
+        assert_eq!(
+            (table[0].val(), table[0].bits(), table[0].code_bits()),
+            (13, 3, 1)
+        );
+        assert_eq!(table[1], NO_CODE);
+        lens[7] = 2;
+        assert_eq!(
+            build(Kind::Distances, &lens, &mut table, DISTANCE_ROOT),
+            Err(Invalid)
+        );
+        assert_eq!(
+            build(Kind::Distances, &[0; 30], &mut table, DISTANCE_ROOT),
+            Ok(1)
+        );
+        assert_eq!(table[..2], [NO_CODE, NO_CODE]);
+    }
+}

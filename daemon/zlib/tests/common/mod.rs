@@ -15,10 +15,11 @@ pub(crate) fn blank() -> z_stream {
     }
 }
 
-/// Text of a few letters with repetitions, noise, or zeros, from a seed.
+/// Text of a few letters with repetitions, letters each half as frequent as the one before (whose
+/// codes are long), noise, or zeros, from a seed.
 pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut choices = Choices::seeded(seed);
-    let letters = [1, 4, 30, 256][choices.below(4) as usize];
+    let letters = [1, 4, 30, 256, 0][choices.below(5) as usize];
     let mut raw: Vec<u8> = Vec::with_capacity(len + 300);
     while raw.len() < len {
         if raw.len() > 10 && choices.below(3) == 0 {
@@ -26,6 +27,8 @@ pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
             for _ in 0..3 + choices.below(260) {
                 raw.push(raw[raw.len() - back]);
             }
+        } else if letters == 0 {
+            raw.push(choices.bits().leading_zeros() as u8);
         } else {
             raw.push(choices.below(letters) as u8);
         }
