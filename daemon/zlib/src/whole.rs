@@ -79,6 +79,9 @@ unsafe fn compress_at_once(
         bytes => unsafe { std::slice::from_raw_parts(source, bytes.to_usize()) },
     };
     let mut made = Bytes::new(Memory::MALLOC);
+    // All at once: to grow would copy it several times. What is not written is never touched.
+    let part_bytes = raw.len().min(PART_BYTES);
+    made.reserve_to(part_bytes + part_bytes / 1024 + 1024).ok();
     if raw.len() > sidecore_deflate::BLOCK_BYTES {
         engines::look();
     }

@@ -150,7 +150,7 @@ impl Run<'_> {
                 bits |= 56;
             };
         }
-        // Drops a symbol's bits with its extra bits, which `value` finds in `saved`. The lowest byte
+        // Drops a symbol's bits and its extra bits, which `value` finds in `saved`. The lowest byte
         // of `bits` alone counts meanwhile.
         macro_rules! take {
             ($here:expr) => {
