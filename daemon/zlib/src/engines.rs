@@ -45,8 +45,8 @@ pub(crate) fn deflate(
 
 /// Inflates parts of a raw stream on engines. Each refers to nothing before it, and ends at a byte
 /// with a block that is not the stream's last. `take` has the output of each in their order, and
-/// answers false to end it. `None` where engines are not there or busy, or where a part is not as it
-/// should be.
+/// answers false to end it. `None` where engines are not there or busy, or where a part is no such
+/// part.
 pub(crate) fn inflate<'s>(
     parts: impl Iterator<Item = &'s [u8]>,
     take: impl FnMut(&[u8]) -> bool,
