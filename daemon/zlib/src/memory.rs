@@ -78,6 +78,12 @@ impl Memory {
     /// A value in this memory, to be given back with [`Self::take`]. `None` where there is no room,
     /// or the memory is not aligned for it.
     pub(crate) fn put<T>(self, value: T) -> Option<NonNull<T>> {
+        self.put_with(|| value)
+    }
+
+    /// The same for a long value, which is made in its place.
+    #[inline]
+    pub(crate) fn put_with<T>(self, make: impl FnOnce() -> T) -> Option<NonNull<T>> {
         let place = self.bytes(size_of::<T>())?.cast::<T>();
         if !place.is_aligned() {
             // SAFETY: it came from these functions just now.
@@ -85,7 +91,7 @@ impl Memory {
             return None;
         }
         // SAFETY: the place is aligned, long enough, and has no other owner.
-        unsafe { place.write(value) };
+        unsafe { place.write(make()) };
         Some(place)
     }
 
@@ -99,6 +105,18 @@ impl Memory {
         // SAFETY: the caller's promise.
         unsafe { (self.free)(self.opaque, place.as_ptr().cast()) };
         value
+    }
+
+    /// Drops a value where it is, and gives its memory back.
+    ///
+    /// # Safety
+    /// As [`Self::take`].
+    pub(crate) unsafe fn discard<T>(self, place: NonNull<T>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            place.drop_in_place();
+            (self.free)(self.opaque, place.as_ptr().cast());
+        }
     }
 }
 

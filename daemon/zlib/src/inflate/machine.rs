@@ -115,6 +115,7 @@ pub(super) struct Codes {
 }
 
 impl Machine {
+    #[inline]
     pub(super) fn new(memory: Memory) -> Self {
         Self {
             mode: Mode::Head,

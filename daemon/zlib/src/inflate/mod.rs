@@ -155,12 +155,13 @@ pub unsafe extern "C-unwind" fn inflateInit2_(
         open.msg = ptr::null_mut();
         let memory = Memory::of(open);
         memory.show_in(open);
-        let Some(place) = memory.put(Handle {
+        let place = memory.put_with(|| Handle {
             magic: MAGIC,
             owner: stream,
             memory,
             machine: Machine::new(memory),
-        }) else {
+        });
+        let Some(place) = place else {
             return Z_MEM_ERROR;
         };
         open.state = place.as_ptr().cast();
@@ -171,7 +172,7 @@ pub unsafe extern "C-unwind" fn inflateInit2_(
         }
         open.state = ptr::null_mut();
         // SAFETY: as above; the stream has forgotten it.
-        drop(unsafe { memory.take(place) });
+        unsafe { memory.discard(place) };
         Z_STREAM_ERROR
     })
 }
@@ -218,7 +219,7 @@ pub unsafe extern "C-unwind" fn inflateEnd(stream: z_streamp) -> c_int {
         let memory = handle.memory;
         if let Some(place) = NonNull::new(stream.state.cast::<Handle>()) {
             // SAFETY: it was put there by these functions; the stream forgets it.
-            drop(unsafe { memory.take(place) });
+            unsafe { memory.discard(place) };
         }
         stream.state = ptr::null_mut();
         Z_OK
