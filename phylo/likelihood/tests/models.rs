@@ -6,11 +6,12 @@
 #[path = "models/figures.rs"]
 mod figures;
 
-use figures::{BRLEN, FIGURES, FITTED, Figure};
+use figures::{BRLEN, FIGURES, FITTED, Figure, ROOTED, ROOTED_TREE};
 use sidecore_likelihood::likelihood::{Lengths, Likelihood, Options, PartOptions};
 use sidecore_likelihood::model::{ModelName, names};
 use sidecore_likelihood::msa::{Alignment, Alphabet, Patterns};
 use sidecore_likelihood::newick::Newick;
+use sidecore_likelihood::rooted::{RootedLikelihood, RootedModel, RootedModelName, RootedTree};
 use sidecore_likelihood::runner::Serial;
 use sidecore_likelihood::tree::Tree;
 
@@ -50,6 +51,25 @@ fn every_figure_of_the_peers_is_met() {
         FIGURES.len(),
         wrong.join("\n")
     );
+}
+
+#[test]
+fn published_nonreversible_matrices_meet_the_peers() {
+    for &Figure { data, model, lnl } in ROOTED {
+        let bytes = self::data(&format!("{data}.phy")).as_bytes();
+        let alignment = Alignment::parse(bytes).unwrap();
+        let name = RootedModelName::parse(model, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
+        let name = name.unwrap().unwrap();
+        let patterns = Patterns::new(&alignment, name.alphabet()).unwrap();
+        let newick = Newick::parse(ROOTED_TREE).unwrap();
+        let tree = RootedTree::from_newick(&newick, alignment.names()).unwrap();
+        let made = RootedModel::new(name, &patterns);
+        assert_eq!(made.to_string(), model);
+        let mut likelihood = RootedLikelihood::new(tree, &patterns, made, Serial).unwrap();
+        let found = likelihood.evaluate().unwrap();
+        let off = ((found - lnl) / lnl).abs();
+        assert!(off < 1e-6, "{model}: {found}, the peer's is {lnl}");
+    }
 }
 
 /// Fitted, ours may be better, and no more than 0.05 below.

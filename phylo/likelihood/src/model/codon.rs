@@ -6,10 +6,13 @@
 //! distances that all programs use (GY); Muse and Gaut, "A likelihood approach for comparing
 //! synonymous and nonsynonymous nucleotide substitution rates", the same volume, 715-724 (MG; with
 //! transitions apart, MGK). Names as IQ-TREE's.
-//! A rate is 1, times `omega` where the amino acid changes, times `kappa` in transitions; times, in
+//! Published matrices (KOSI07, ECMREST, SCHN05) have no parameters; the papers stand with them in
+//! `data/matrices.txtar`.
+//! Of the others a rate is 1, times `omega` where the amino acid changes, times `kappa` in transitions; times, in
 //! GY, the new codon's frequency; in MG, the new base's. Written as exchangeabilities, MG divides
 //! by the frequencies of the two bases that stay.
 
+use super::protein::CODONS;
 use crate::msa::GeneticCode;
 
 /// The kinds.
@@ -21,18 +24,29 @@ pub enum CodonKind {
     Mg,
     /// Muse and Gaut's, with `kappa`.
     Mgk,
+    /// A published matrix of the standard genetic code, by its place in the table of them.
+    Published(usize),
 }
 
 impl CodonKind {
     /// All of them, with their names; the first of each is the one that is printed.
-    pub(super) const NAMES: [(&'static str, Self); 6] = [
+    pub(super) const NAMES: [(&'static str, Self); 12] = [
         ("GY", Self::Gy),
         ("MG", Self::Mg),
         ("MGK", Self::Mgk),
+        ("KOSI07", Self::Published(0)),
+        ("ECMREST", Self::Published(1)),
+        ("SCHN05", Self::Published(2)),
+        ("ECM", Self::Published(0)),
+        ("ECMK07", Self::Published(0)),
+        ("ECMS05", Self::Published(2)),
         ("GY94", Self::Gy),
         ("MG94", Self::Mg),
         ("MG94K", Self::Mgk),
     ];
+
+    /// Number of [`Self::NAMES`] that stand for no other one.
+    pub(super) const DISTINCT: usize = 6;
 
     /// Its name.
     #[must_use]
@@ -46,12 +60,24 @@ impl CodonKind {
         match self {
             Self::Mg => vec![0.5],
             Self::Gy | Self::Mgk => vec![0.5, 2.0],
+            Self::Published(_) => Vec::new(),
+        }
+    }
+
+    /// Frequencies that belong to the matrix, if any do.
+    pub(super) fn frequencies(self) -> Option<Vec<f64>> {
+        match self {
+            Self::Published(at) => Some(CODONS[at].matrix().frequencies.clone()),
+            _ => None,
         }
     }
 
     /// The upper triangle of exchangeabilities from `omega` and `kappa`; `bases` are the twelve
     /// frequencies of bases by position.
     pub(super) fn exchange(self, code: GeneticCode, values: &[f64], bases: &[f64]) -> Vec<f64> {
+        if let Self::Published(at) = self {
+            return CODONS[at].matrix().exchange.clone();
+        }
         let codons = code.codons();
         let acids: Vec<u8> = codons.iter().map(|&bases| code.amino_acid(bases)).collect();
         let (omega, kappa) = (values[0], values.get(1).copied().unwrap_or(1.0));

@@ -31,6 +31,7 @@ pub use name::{
 };
 pub use parameters::Parameter;
 pub use process::Process;
+pub(crate) use protein::{NONREVERSIBLE, nonreversible};
 pub use states::with_states;
 
 use crate::msa::{Alphabet, GeneticCode, Patterns};
@@ -465,8 +466,10 @@ impl std::fmt::Display for Model {
             ExchangeName::Codon { code, .. } => Some(code),
             _ => None,
         };
-        // A single class of rates is equal rates, as in the name.
-        if code.is_some() || !fixed && self.exchange.len() > 1 {
+        // A single class of rates is equal rates, as in the name; a published matrix of codons has
+        // no values.
+        let written = self.exchange.len() > usize::from(code.is_none());
+        if written && !fixed {
             write!(f, "{{{}}}", list(&self.printed_exchange()))?;
         }
         if let Some(code) = code.filter(|&code| code != GeneticCode::STANDARD) {
@@ -518,7 +521,7 @@ pub fn names() -> impl Iterator<Item = (&'static str, Alphabet, bool)> {
     let mixtures = mixtures.map(|mixture| (mixture.name, Alphabet::Protein, true));
     let states = states::NAMES.into_iter();
     let states = states.map(|(name, alphabet)| (name, alphabet, false));
-    let kinds = CodonKind::NAMES.into_iter().take(3);
+    let kinds = CodonKind::NAMES.into_iter().take(CodonKind::DISTINCT);
     let codons = kinds.map(|(name, _)| (name, Alphabet::Codon(GeneticCode::STANDARD), false));
     dna.chain(protein)
         .chain(mixtures)

@@ -48,13 +48,13 @@ pub enum ExchangeName {
     Mixture(usize),
     /// Classes of sites that the name lists.
     Mix(MixtureName),
-    /// Codons: `omega` and `kappa`, fixed or to be fitted.
+    /// Codons: a published matrix, or `omega` and `kappa`, fixed or to be fitted.
     Codon {
         /// The kind of model.
         kind: CodonKind,
         /// Which triplets are codons, and of what.
         code: GeneticCode,
-        /// The values.
+        /// The values; of a published matrix none, given.
         given: Option<Vec<f64>>,
     },
     /// Protein: 190 rates of its own (upper triangle by rows), fixed or to be fitted.
@@ -286,6 +286,10 @@ impl ExchangeName {
             Self::Protein {
                 given: Some((_, Some(frequencies))),
             } => frequencies.clone(),
+            Self::Codon { kind, .. } => {
+                let own = kind.frequencies();
+                own.unwrap_or_else(|| vec![1.0 / states as f64; states])
+            }
             _ => vec![1.0 / states as f64; states],
         }
     }

@@ -1,8 +1,12 @@
-//! The published amino-acid matrices: exchangeabilities and stationary frequencies.
+//! The published matrices of amino acids and codons: exchangeabilities, stationary frequencies.
 //!
-//! Why here: they are data, not code: `data/protein.txtar` has a file in PAML's layout for each,
+//! Why here: they are data, not code: `data/matrices.txtar` has a file in PAML's layout for each,
 //! with its source, under a line `-- FILE --`.
 //! A mixture of profiles has a line for each class instead: its weight and twenty frequencies.
+//! A nonreversible matrix has twenty rows, from the row's state to the column's. Matrices of codons
+//! are over the 61 codons of the standard genetic code in the order of [`GeneticCode`].
+//!
+//! [`GeneticCode`]: crate::msa::GeneticCode
 //! A matrix's file has the lower triangle, row by row, of a symmetric matrix over the states in the
 //! order A R N D C Q E G H I L K M F P S T W Y V, then the frequencies. Each is parsed once, at its
 //! first use.
@@ -15,14 +19,15 @@ use std::sync::{LazyLock, OnceLock};
 pub(super) struct Published {
     /// The name as users write it, without case.
     pub(super) name: &'static str,
+    states: usize,
     matrix: OnceLock<Matrix>,
 }
 
 /// Numbers of a published matrix.
 pub(super) struct Matrix {
-    /// 190 exchangeabilities, upper triangle by rows.
+    /// Exchangeabilities, upper triangle by rows.
     pub(super) exchange: Vec<f64>,
-    /// 20 frequencies; they sum to 1 but for rounding.
+    /// One frequency a state; they sum to 1 but for rounding.
     pub(super) frequencies: Vec<f64>,
 }
 
@@ -78,8 +83,13 @@ pub(super) struct Mixture {
 
 impl Published {
     const fn new(name: &'static str) -> Self {
+        Self::over(STATES, name)
+    }
+
+    const fn over(states: usize, name: &'static str) -> Self {
         Self {
             name,
+            states,
             matrix: OnceLock::new(),
         }
     }
@@ -94,9 +104,10 @@ impl Published {
         self.matrix.get_or_init(|| {
             let words = self.text().split_ascii_whitespace();
             let mut numbers: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();
+            let rates = self.states * (self.states - 1) / 2;
             // A damaged file of ours is found by the tests.
-            numbers.resize(RATES + STATES, 0.0);
-            let frequencies = numbers.split_off(RATES);
+            numbers.resize(rates + self.states, 0.0);
+            let frequencies = numbers.split_off(rates);
             Matrix {
                 exchange: upper_triangle(&numbers),
                 frequencies,
@@ -129,6 +140,13 @@ pub(super) fn published(at: usize) -> &'static Published {
     }
 }
 
+/// The 400 rates of a nonreversible matrix by its name in [`NONREVERSIBLE`], row by row; the
+/// diagonal is 0. Empty for any other name.
+pub(crate) fn nonreversible(name: &str) -> Vec<f64> {
+    let words = file(name).split_ascii_whitespace();
+    words.map_while(|word| word.parse().ok()).collect()
+}
+
 /// All matrices that have a name.
 pub(super) fn all() -> impl Iterator<Item = &'static Published> {
     PUBLISHED.iter().chain(COMPONENTS.iter())
@@ -137,8 +155,10 @@ pub(super) fn all() -> impl Iterator<Item = &'static Published> {
 /// From the lower triangle by rows to the upper one by rows.
 pub(super) fn upper_triangle(lower: &[f64]) -> Vec<f64> {
     let at = |row: usize, column: usize| lower[row * (row - 1) / 2 + column];
-    (0..STATES)
-        .flat_map(|i| (i + 1..STATES).map(move |j| (i, j)))
+    // Of n states there are n (n - 1) / 2 numbers.
+    let states = usize::midpoint(1, (1 + 8 * lower.len()).isqrt());
+    (0..states)
+        .flat_map(|i| (i + 1..states).map(move |j| (i, j)))
         .map(|(i, j)| at(j, i))
         .collect()
 }
@@ -157,7 +177,7 @@ const STATES: usize = 20;
 pub(super) const RATES: usize = STATES * (STATES - 1) / 2;
 
 /// The files, each under a line `-- FILE --`.
-static FILES: &str = include_str!("../../data/protein.txtar");
+static FILES: &str = include_str!("../../data/matrices.txtar");
 
 /// All single matrices.
 pub(super) static PUBLISHED: LazyLock<Vec<Published>> = LazyLock::new(|| {
@@ -167,6 +187,25 @@ pub(super) static PUBLISHED: LazyLock<Vec<Published>> = LazyLock::new(|| {
          Q.insect Q.mammal Q.plant Q.yeast",
     )
 });
+
+/// Nonreversible matrices, for rooted trees.
+pub(crate) const NONREVERSIBLE: [&str; 6] = [
+    "NQ.pfam",
+    "NQ.bird",
+    "NQ.insect",
+    "NQ.mammal",
+    "NQ.plant",
+    "NQ.yeast",
+];
+
+/// Matrices of codons of the standard genetic code.
+pub(super) static CODONS: [Published; 3] = [
+    Published::over(CODON_STATES, "KOSI07"),
+    Published::over(CODON_STATES, "ECMREST"),
+    Published::over(CODON_STATES, "SCHN05"),
+];
+/// Codons of the standard genetic code.
+const CODON_STATES: usize = 61;
 
 /// Equal rates, and the classes of the mixtures in [`STOCK`].
 pub(super) static COMPONENTS: LazyLock<Vec<Published>> = LazyLock::new(|| {

@@ -473,6 +473,50 @@ fn genotypes_change_base_by_base() {
     assert_eq!(phased[119], 4, "TC to TG is C to G");
 }
 
+/// Single entries of the published tables, which begin with TTT, TTC, TTA and end with GGG.
+#[test]
+fn codon_matrices_are_as_published() {
+    let codons = GeneticCode::STANDARD.codons();
+    let state = |text: &str| {
+        let letters = |codon: &[u8; 3]| codon.map(|base| b"ACGT"[usize::from(base)]);
+        let mut each = codons.iter().map(letters);
+        each.position(|own| own == text.as_bytes()).unwrap()
+    };
+    for (name, rates, share) in [
+        ("KOSI07", [16.011531, 2.395822, 25.64086], 0.021414),
+        ("ECMREST", [11.192024, 1.31561, 19.084271], 0.022103),
+        ("SCHN05", [15594.0, 787.0, 21307.0], 0.019065),
+    ] {
+        let parsed = parse(name).unwrap();
+        let kind = CodonKind::NAMES.iter().find(|(own, _)| *own == name);
+        let (kind, n) = (kind.unwrap().1, 61);
+        let exchange = kind.exchange(GeneticCode::STANDARD, &[], &[]);
+        assert_eq!(exchange.len(), n * (n - 1) / 2);
+        let pairs = [["TTT", "TTC"], ["TTT", "TTA"], ["GGG", "GGA"]];
+        for ([a, b], rate) in pairs.into_iter().zip(rates) {
+            let [a, b] = [state(a).min(state(b)), state(a).max(state(b))];
+            let found = exchange[a * (2 * n - 1 - a) / 2 + b - a - 1];
+            assert!((found - rate).abs() < 1e-9, "{name}: {found}");
+        }
+        let frequencies = parsed.exchange.frequencies(n);
+        let sum: f64 = frequencies.iter().sum();
+        assert!((frequencies[state("TTT")] - share).abs() < 1e-9, "{name}");
+        assert!((sum - 1.0).abs() < 1e-3, "{name}: {sum}");
+        assert!(frequencies.iter().all(|own| *own > 0.004), "{name}");
+    }
+    for (text, what) in [
+        ("KOSI07+CODE{2}", "standard genetic code"),
+        ("KOSI07{0.2}", "values"),
+        ("NQ.bird+G", "rooted trees"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(what), "{text}: {error}");
+    }
+    assert!(model("ecm").fitted().is_empty());
+    assert_eq!(model("SCHN05").to_string(), "SCHN05");
+    assert_eq!(parse("ECMK07").unwrap(), parse("KOSI07+CODE{1}").unwrap());
+}
+
 #[test]
 fn genetic_codes_are_parts_of_codon_models() {
     let parse =

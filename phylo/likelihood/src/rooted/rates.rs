@@ -4,7 +4,8 @@
 //! braces. `NONREV{FILE}` has the 4 x 4 or 20 x 20 numbers of a file, row by row, from the row's
 //! state to the column's; frequencies of the root may follow them. The diagonal is not read. `+I`,
 //! `+G` and `+R` are those of other models. The root has the equilibrium's frequencies, unless the
-//! file has others. `HKY+P` is a model of populations (`pomo`).
+//! file has others. `NQ.pfam` and its like are published matrices. `HKY+P` is a model of
+//! populations (`pomo`).
 //!
 //! Probabilities are made by uniformisation: with `R = 1 + Q / m`, which has no negative entry,
 //! `P(t) = exp(-m t) sum (m t)^k / k! R^k`. Long times are halved until one step at most is
@@ -16,7 +17,7 @@
 use super::pomo::{PomoName, THETA_START};
 use crate::model::{
     AscertainmentName, Coordinate, EXCHANGE_RANGE, ExchangeName, InvariantName, Model, ModelError,
-    ModelName, ScalerName, empirical, list,
+    ModelName, NONREVERSIBLE, ScalerName, empirical, list, nonreversible,
 };
 use crate::msa::{Alphabet, Patterns, shown};
 
@@ -57,7 +58,7 @@ impl RootedModelName {
             return Self::of_populations(text, pomo, &base, read).map(Some);
         }
         let (label, mut rest) = text.split_at(text.find(['{', '+', '*']).unwrap_or(text.len()));
-        let mut labels = [UNREST, NONREV].into_iter();
+        let mut labels = [UNREST, NONREV].into_iter().chain(NONREVERSIBLE);
         let Some(label) = labels.find(|own| own.eq_ignore_ascii_case(label)) else {
             return Ok(None);
         };
@@ -67,7 +68,9 @@ impl RootedModelName {
             part: shown(part),
         };
         let mut given = None;
-        if let Some(inside) = rest.strip_prefix('{') {
+        if NONREVERSIBLE.contains(&label) {
+            given = Some(Given::new(text, label, &nonreversible(label))?);
+        } else if let Some(inside) = rest.strip_prefix('{') {
             let (inside, after) = inside.split_once('}').ok_or_else(|| braces(rest))?;
             given = Some(Given::new(text, label, &numbers(text, inside, read)?)?);
             rest = after;
@@ -156,7 +159,7 @@ impl Given {
     fn new(model: &str, label: &str, values: &[f64]) -> Result<Self, ModelError> {
         let n: usize = match values.len() {
             12 | 16 | 20 => 4,
-            400 | 420 if label == NONREV => 20,
+            400 | 420 if label != UNREST => 20,
             found => return Err(miscount(model, label, found)),
         };
         // A name may name any file: its content must not appear in messages.
@@ -421,7 +424,10 @@ impl std::fmt::Display for RootedModel {
                 .collect(),
             root => [&self.rates[..], root.unwrap_or_default()].concat(),
         };
-        write!(f, "{}{{{}}}", self.name.label, list(&values))?;
+        match NONREVERSIBLE.contains(&self.name.label) {
+            true => f.write_str(self.name.label)?,
+            false => write!(f, "{}{{{}}}", self.name.label, list(&values))?,
+        }
         let across = self.across.to_string();
         let parts = BASES.iter().find_map(|base| across.strip_prefix(base));
         let parts = parts.unwrap_or_default();

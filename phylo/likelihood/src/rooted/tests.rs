@@ -195,6 +195,34 @@ fn names_are_read_and_printed() {
     }
 }
 
+/// The numbers of each published matrix: no negative one, the equilibrium that they keep, and of
+/// Pfam's the published frequencies.
+#[test]
+fn published_matrices_keep_their_equilibrium() {
+    for label in crate::model::NONREVERSIBLE {
+        let rates = crate::model::nonreversible(label);
+        assert_eq!(rates.len(), 400, "{label}");
+        let matrix = super::rates::RateMatrix::new(20, &rates).unwrap();
+        let shares = matrix.equilibrium();
+        // Published with a mean rate of 1, but for rounding.
+        let mean: f64 = pairs(20).map(|(i, j)| shares[i] * rates[20 * i + j]).sum();
+        assert!((mean - 1.0).abs() < 1e-5, "{label}: {mean}");
+        for to in 0..20 {
+            let into = (0..20).map(|from| shares[from] * matrix.rates()[20 * from + to]);
+            assert!(into.sum::<f64>().abs() < 1e-12, "{label}");
+            assert_eq!(rates[20 * to + to], 0.0, "{label}");
+        }
+        let name = parse(&format!("{label}+G4m{{0.5}}")).unwrap().unwrap();
+        assert_eq!(name.alphabet(), Alphabet::Protein);
+        if label == "NQ.pfam" {
+            assert!((shares[0] - 0.085828).abs() < 2e-6, "{shares:?}");
+            assert!((shares[19] - 0.06428).abs() < 2e-6, "{shares:?}");
+        }
+    }
+    let odd = parse("nq.PFAM{1/2}").unwrap_err().to_string();
+    assert!(odd.contains("braces"), "{odd}");
+}
+
 #[test]
 fn shares_of_populations_are_of_all_counts_and_categories() {
     let parse = |cells: &str| {

@@ -174,3 +174,20 @@ pub(crate) fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
     let parts = include_str!("../data/models.txtar").split("-- ");
     parts.filter_map(|part| part.split_once(" --\n"))
 }
+
+/// Of [`ROOTED_TREE`]: IQ-TREE 3.0.1, `iqtree3 -s protein.phy -te rooted.nwk -m NQ.pfam+G4{0.7}
+/// -blfix`.
+#[rustfmt::skip]
+pub(crate) const ROOTED: &[Figure] = &[
+    figure("protein", "NQ.pfam+G4m{0.700000}", -1.0),
+    figure("protein", "NQ.bird+G4m{0.700000}", -1.0),
+    figure("protein", "NQ.insect+G4m{0.700000}", -1.0),
+    figure("protein", "NQ.mammal+G4m{0.700000}", -1.0),
+    figure("protein", "NQ.plant+G4m{0.700000}", -1.0),
+    figure("protein", "NQ.yeast+G4m{0.700000}", -1.0),
+];
+
+/// The tree of the other figures, with a root.
+pub(crate) const ROOTED_TREE: &str = "(t5:0.1,((t3:0.010411,t9:0.031309):0.221767,(t8:0.090708,(t7:0.121792,\
+     (((t1:0.218401,t2:0.144989):0.352724,t6:0.027792):0.263359,(t10:0.079218,t4:0.143814):0.019459):0.103953\
+     ):0.044625):0.105498):0.051138);";

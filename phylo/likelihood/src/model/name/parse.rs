@@ -167,7 +167,7 @@ impl Parser<'_, '_> {
             return Ok(());
         };
         let (label, braces) = self.braces(part)?;
-        let ("CODE", ExchangeName::Codon { code, .. }) =
+        let ("CODE", ExchangeName::Codon { code, kind, .. }) =
             (label.to_ascii_uppercase().as_str(), exchange)
         else {
             return Err(self.unknown_part(part));
@@ -187,6 +187,13 @@ impl Parser<'_, '_> {
             what: "genetic code",
             range: "1 to 6, 9 to 16 or 21 to 25, as NCBI numbers them",
         })?;
+        if matches!(kind, CodonKind::Published(_)) && *code != GeneticCode::STANDARD {
+            return Err(ModelError::Contradiction {
+                model: shown(self.model),
+                what: "published matrices of codons are of the standard genetic code: take GY or \
+                       MG for other codes",
+            });
+        }
         Ok(())
     }
 
@@ -516,7 +523,8 @@ impl Parser<'_, '_> {
 }
 
 fn is_muse_gaut(exchange: &ExchangeName) -> bool {
-    matches!(exchange, ExchangeName::Codon { kind, .. } if *kind != CodonKind::Gy)
+    let bases = [CodonKind::Mg, CodonKind::Mgk];
+    matches!(exchange, ExchangeName::Codon { kind, .. } if bases.contains(kind))
 }
 
 /// Cuts at the `+` and `*` that stand outside braces: a value may be 1e+3. A star stays with its

@@ -52,7 +52,8 @@ impl Parser<'_, '_> {
         if let Some(matrix) = states::by_name(label) {
             return self.states(matrix, &braces);
         }
-        if is("UNREST") || is("NONREV") {
+        let mut published = protein::NONREVERSIBLE.iter();
+        if is("UNREST") || is("NONREV") || published.any(|name| is(name)) {
             return Err(ModelError::Contradiction {
                 model: shown(self.model),
                 what: "nonreversible models depend on the root: `phylo evaluate` and `phylo root` \
@@ -140,13 +141,17 @@ impl Parser<'_, '_> {
     }
 
     /// `GY{omega/kappa}`; frequencies of codons are counted, of Muse and Gaut's models those of
-    /// bases.
+    /// bases. `KOSI07`: all numbers are published.
     fn codon(
         &mut self,
         kind: CodonKind,
         braces: &[&str],
     ) -> Result<(ExchangeName, FrequencyName), ModelError> {
         let given = match braces {
+            _ if matches!(kind, CodonKind::Published(_)) => {
+                self.count("the matrix", 0, braces.len())?;
+                Some(Vec::new())
+            }
             [] => None,
             [values] => {
                 let [least, most] = EXCHANGE_RANGE;
@@ -158,6 +163,7 @@ impl Parser<'_, '_> {
         };
         let frequencies = match kind {
             CodonKind::Gy => FrequencyName::Empirical,
+            CodonKind::Published(_) => FrequencyName::Matrix,
             // Muse and Gaut's rates depend on the target base, so codons have no free frequencies.
             CodonKind::Mg | CodonKind::Mgk => FrequencyName::Bases {
                 by_position: true,
