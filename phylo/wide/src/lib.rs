@@ -237,7 +237,8 @@ impl<'n> Inference<'n> {
         let patterns: Vec<&Patterns> = self.parts.iter().map(|part| &part.patterns).collect();
         let sites = Sites::new(&patterns);
         let mut random = Random::new(seed);
-        let added = start::add_all(&sites, &mut random, runner, watch)?;
+        let data = (&sites, &patterns[..]);
+        let added = start::add_all(data, SCANNED, &mut random, runner, watch)?;
         let Some((mut tree, mut sets)) = added else {
             return Ok(None);
         };
@@ -253,6 +254,9 @@ impl<'n> Inference<'n> {
         Ok(Some(tree))
     }
 }
+
+/// Taxa for which all branches are tried; further ones are added near like ones.
+const SCANNED: usize = 1_000;
 
 #[cfg(test)]
 mod tests;

@@ -250,6 +250,50 @@ fn memory_is_that_of_different_sequences() {
     assert_eq!((inference.kept(), inference.bytes()), (50, bytes));
 }
 
+fn added(parts: &[PartOptions], scanned: usize, runner: &impl Runner) -> Tree {
+    let patterns = [&parts[0].patterns];
+    let sites = Sites::new(&patterns);
+    let mut go_on = |_: &Step<'_>| ControlFlow::Continue(());
+    let mut random = Random::new(5);
+    let data = (&sites, &patterns[..]);
+    let tree = start::add_all(data, scanned, &mut random, runner, &mut go_on);
+    let (tree, mut sets) = tree.unwrap().unwrap();
+    let score = parsimony::score(&tree, &patterns);
+    assert_eq!(sets.score(&tree), score);
+    tree
+}
+
+/// Of taxa that are added near like ones against all branches tried: hardly more changes.
+#[test]
+fn like_taxa_lead_to_cheap_branches() {
+    let (_, parts) = case(400, 400, 0.03, 6);
+    let score = |scanned| parsimony::score(&added(&parts, scanned, &Serial), &[&parts[0].patterns]);
+    let (all, guided) = (score(400), score(40));
+    assert!(guided < all + all / 50, "{guided} instead of {all}");
+    let config = PoolConfig {
+        engines: 3,
+        ..PoolConfig::default()
+    };
+    let pool = Pool::start(config).unwrap();
+    assert_eq!(added(&parts, 40, &Serial), added(&parts, 40, &pool));
+}
+
+/// Of sequences that are alike, or that say nothing, some branch is found.
+#[test]
+fn odd_sequences_are_added() {
+    let rows = (0..60).map(|at| {
+        let base = char::from(b"ACGT"[at % 4]);
+        let rest = if at % 5 == 0 { "NNNN" } else { "AC-T" };
+        format!(
+            ">t{at}\n{base}{}{rest}\n",
+            "ACGTN"[at % 5..].repeat(2).get(..2).unwrap()
+        )
+    });
+    let (_, parts) = given(&rows.collect::<String>());
+    let tree = added(&parts, 3, &Serial);
+    assert_eq!(tree.edges_depth_first().len(), 2 * 60 - 3);
+}
+
 /// Walks that end where sets stay equal leave the sets of a tree made anew.
 #[test]
 fn changed_sets_are_those_of_the_tree() {
