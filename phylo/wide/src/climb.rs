@@ -9,7 +9,7 @@
 use crate::{Stage, Step, Watch, WideError};
 use serde::{Deserialize, Serialize};
 use sidecore_likelihood::likelihood::{
-    Insertions, Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions,
+    Insertions, Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions, clv_bytes,
 };
 use sidecore_likelihood::runner::Runner;
 use sidecore_likelihood::tree::{HalfId, Tree};
@@ -84,14 +84,11 @@ pub(crate) struct End {
     pub(crate) models: Vec<String>,
 }
 
-/// Climbs from a state to the end; `None` where the watch broke it off.
-pub(crate) fn run<R: Runner>(
-    parts: &[PartOptions],
-    state: State,
-    lengths: Lengths,
-    runner: &R,
-    watch: &mut Watch<'_>,
-) -> Result<Option<End>, WideError> {
+/// Bytes of memory that a climb from a state takes.
+///
+/// # Errors
+/// [`WideError::State`] for a state of other data.
+pub(crate) fn bytes(parts: &[PartOptions], state: &State) -> Result<u64, WideError> {
     let wrong = |what| Err(WideError::State { what });
     // A state may come from a file.
     let taxa = parts.first().map_or(0, |part| part.patterns.taxa());
@@ -101,6 +98,19 @@ pub(crate) fn run<R: Runner>(
     if state.quiet.len() != state.tree.halves() {
         return wrong("subtrees that its tree does not have");
     }
+    let bytes = clv_bytes(&state.tree, parts, options());
+    // Moves change the tree a little, and buffers of other lengths stay for a while.
+    Ok(bytes / 4 * 5)
+}
+
+/// Climbs from a state of these data to the end; `None` where the watch broke it off.
+pub(crate) fn run<R: Runner>(
+    parts: &[PartOptions],
+    state: State,
+    lengths: Lengths,
+    runner: &R,
+    watch: &mut Watch<'_>,
+) -> Result<Option<End>, WideError> {
     let mut climb = Climb::new(parts, state, lengths, runner)?;
     while climb.state.stage != Stage::Done {
         let step = Step {
@@ -139,7 +149,7 @@ impl<'r, R: Runner> Climb<'r, R> {
         runner: &'r R,
     ) -> Result<Self, WideError> {
         let (tree, parts) = (state.tree.clone(), parts.to_vec());
-        let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
+        let mut likelihood = Likelihood::partitioned(tree, parts, runner, options())?;
         likelihood.set_lengths(lengths);
         let wrong = WideError::State {
             what: "a model of another kind",
@@ -306,6 +316,16 @@ impl<'r, R: Runner> Climb<'r, R> {
     }
 }
 
+/// Long chunks: most nodes have few tips, and of these each chunk has its own few classes.
+fn options() -> Options {
+    Options {
+        chunk_bytes: CHUNK_BYTES,
+        ..Options::default()
+    }
+}
+
+/// Size of a node's CLV in a chunk.
+const CHUNK_BYTES: usize = 64 << 10;
 /// Radius of moves, in nodes.
 const RADIUS: u32 = 5;
 /// Loss up to which a walk continues in the first round, and the share of the mean loss later.

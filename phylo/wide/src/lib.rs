@@ -48,6 +48,19 @@ pub enum WideError {
     /// The partitions differ in their numbers of taxa, or there are none.
     #[error("the partitions must have the same taxa, and there must be one at least")]
     Parts,
+    /// More memory than is allowed.
+    #[error(
+        "the likelihood of this tree takes {} MiB of memory, {} MiB are allowed: allow more \
+         (--memory), or give fewer categories of rates (+G2)",
+        need >> 20,
+        max >> 20
+    )]
+    Memory {
+        /// Bytes that it takes.
+        need: u64,
+        /// Bytes that are allowed.
+        max: u64,
+    },
     /// A saved state of other data.
     #[error("the saved state has {what}: it is not of this alignment and model")]
     State {
@@ -121,6 +134,8 @@ pub struct Options {
     pub lengths: Lengths,
     /// Seed of the order in which taxa are added.
     pub seed: u64,
+    /// Bytes of memory that the likelihood may take; see [`Inference::least_bytes`].
+    pub memory: u64,
 }
 
 /// The tree that was found.
@@ -174,23 +189,23 @@ impl<'n> Inference<'n> {
         self.twins.kept()
     }
 
-    /// The most bytes of memory that [`Inference::run`] takes, but for some megabytes: the CLVs of
-    /// all nodes, if no two patterns are alike below any.
+    /// The least bytes of memory that [`Inference::run`] takes, but for some megabytes. How many
+    /// more the CLVs take depends on the tree: it is known, and compared with
+    /// [`Options::memory`], once there is one by parsimony.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub fn least_bytes(&self) -> u64 {
         let nodes = self.kept().to_u64();
         let each = self.parts.iter().map(|part| {
             let shape = part.model.process().shape;
             let patterns = part.patterns.len().to_u64();
-            let clv = patterns * (8 * shape.span() + 2 * shape.rates).to_u64();
-            // Site repeats of three directions, and a tip's codes twice.
-            let repeats = patterns * 10;
+            // Site repeats of a direction, and a tip's codes twice.
+            let repeats = patterns * 5;
             // Three directions' sets of states, and a tip's; a bit for each site and state.
             let sites = part.patterns.sites().to_u64().next_multiple_of(256);
             let sets = sites * shape.states.to_u64() / 2;
             // Two branches' matrices.
             let matrices = 3 * 8 * shape.matrix().to_u64();
-            clv + repeats + sets + matrices
+            repeats + sets + matrices
         });
         nodes * each.sum::<u64>()
     }
@@ -214,6 +229,14 @@ impl<'n> Inference<'n> {
                 None => return Ok(None),
             },
         };
+        // Also where it goes on: the limit may be another one now.
+        let need = climb::bytes(&self.parts, &state)?;
+        if need > options.memory {
+            return Err(WideError::Memory {
+                need,
+                max: options.memory,
+            });
+        }
         let Some(end) = climb::run(&self.parts, state, options.lengths, runner, watch)? else {
             return Ok(None);
         };

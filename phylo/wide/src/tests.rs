@@ -20,6 +20,7 @@ const TRUTH: &str = "GTR{1.5/3.8/0.6/1.3/4.1/1}+FU{0.27/0.2/0.24/0.29}+G4m{0.5}"
 const OPTIONS: Options = Options {
     lengths: Lengths::Linked,
     seed: 3,
+    memory: 1 << 30,
 };
 
 /// Names and an alignment that evolved along a random tree.
@@ -232,14 +233,35 @@ fn what_cannot_be_a_tree_is_refused() {
     assert!(matches!(result, Err(WideError::State { .. })), "{result:?}");
 }
 
-/// What a user's limit is compared with grows with the sequences that differ, and is no less than
-/// their CLVs take.
+/// What a user's limit is compared with grows with the sequences that differ, and with their
+/// differences.
 #[test]
 fn memory_is_that_of_different_sequences() {
     let (names, parts) = case(50, 300, 0.1, 1);
-    let bytes = Inference::new(&names, &parts).unwrap().bytes();
+    let bytes = Inference::new(&names, &parts).unwrap().least_bytes();
     let inner = 48 * parts[0].patterns.len().to_u64() * 16 * 8;
-    assert!(bytes > inner && bytes < 3 * inner, "{bytes} of {inner}");
+    let of = |parts: &[PartOptions]| {
+        let tree = random_tree(50, 0.1, &mut Random::new(1));
+        climb::bytes(parts, &State::new(tree)).unwrap()
+    };
+    let need = of(&parts);
+    assert!(need > inner / 4 && need < 3 * inner, "{need} of {inner}");
+    // Of sequences that hardly differ most nodes have few classes, and the same repeats.
+    let (_, near) = case(50, 300, 0.002, 1);
+    let share = |need: u64, parts: &[PartOptions]| need as f64 / parts[0].patterns.len() as f64;
+    let (few, many) = (share(of(&near), &near), share(need, &parts));
+    assert!(few < many, "{few} of {many} bytes a pattern");
+    let inference = Inference::new(&names, &parts).unwrap();
+    let mut go_on = |_: &Step<'_>| ControlFlow::Continue(());
+    let small = Options {
+        memory: need / 8,
+        ..OPTIONS
+    };
+    let refused = inference.run(small, None, &Serial, &mut go_on);
+    assert!(
+        matches!(refused, Err(WideError::Memory { .. })),
+        "{refused:?}"
+    );
     let twice: Vec<usize> = (0..50).chain(0..50).collect();
     let doubled = PartOptions {
         patterns: parts[0].patterns.of_taxa(&twice),
@@ -247,7 +269,7 @@ fn memory_is_that_of_different_sequences() {
     };
     let all = numbered_names(100);
     let inference = Inference::new(&all, &[doubled]).unwrap();
-    assert_eq!((inference.kept(), inference.bytes()), (50, bytes));
+    assert_eq!((inference.kept(), inference.least_bytes()), (50, bytes));
 }
 
 fn added(parts: &[PartOptions], scanned: usize, runner: &impl Runner) -> Tree {

@@ -9,7 +9,7 @@ mod insertion;
 mod sites;
 mod unseen;
 
-pub(super) use clvs::SharedArena;
+pub(super) use clvs::{SharedArena, room_bytes};
 pub(super) use insertion::{Source, StarEnd, Visit};
 pub(super) use unseen::Unseen;
 

@@ -5,13 +5,18 @@
 //! Must stay true: chunks are ordered by partition; a loop gives each chunk to one engine, which
 //! reads the partitions' tables and writes the chunk alone.
 
-use super::chunk::{Chunk, SharedArena, Unseen};
+use super::chunk::{Chunk, SharedArena, Unseen, room_bytes};
 use super::exchange::{self, Exchange};
 use super::validity::Step;
-use super::{LikelihoodError, Options, Part};
-use crate::kernel::Isa;
+use super::{LikelihoodError, Options, Part, PartOptions};
+use crate::kernel::repeats::{Classes, Pairs};
+use crate::kernel::{Isa, Shape};
+use crate::msa::Patterns;
 use crate::runner::{Runner, Work};
+use crate::tree::{HalfId, Tree};
+use sidecore_bare::width::ToU64;
 use sidecore_offload::OffloadError;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// This process's share of the chunks, and the engines that run them.
@@ -38,8 +43,7 @@ impl<R: Runner> Chunks<R> {
         for (number, part) in parts.iter().enumerate() {
             // Chunks are cut by bytes, so that protein and codon chunks fit the cache as well as
             // DNA's.
-            let bytes = part.process().shape.span() * size_of::<f64>();
-            let size = (options.chunk_bytes / bytes).clamp(CHUNK_MIN, CHUNK_MAX);
+            let size = patterns_of(part.process().shape, options);
             let unseen = usize::from(Unseen::of(part).is_some());
             bounds.push(bounds[number] + part.patterns().len().div_ceil(size) + unseen);
         }
@@ -172,10 +176,79 @@ impl<R: Runner> Chunks<R> {
     }
 }
 
+/// The most patterns of a chunk.
+fn patterns_of(shape: Shape, options: Options) -> usize {
+    let bytes = shape.span() * size_of::<f64>();
+    (options.chunk_bytes / bytes).clamp(CHUNK_MIN, CHUNK_MAX)
+}
+
+/// Approximate bytes of memory that a [`Likelihood`] of a tree takes for its CLVs and site repeats,
+/// all CLVs seen from one tip. Takes about as long as finding the site repeats.
+///
+/// # Panics
+/// When a partition has another number of taxa than the tree.
+///
+/// [`Likelihood`]: super::Likelihood
+#[must_use]
+pub fn clv_bytes(tree: &Tree, parts: &[PartOptions], options: Options) -> u64 {
+    let order = tree.post_order(tree.back(HalfId(0)), |_| true);
+    let mut bytes = 0;
+    for part in parts {
+        let (patterns, shape) = (&part.patterns, part.model.process().shape);
+        assert_eq!(patterns.taxa(), tree.taxa(), "taxa of a partition");
+        let count = patterns.len().div_ceil(patterns_of(shape, options));
+        for k in 0..count {
+            let range = exchange::chunk_range(patterns.len(), count, k);
+            bytes += chunk_bytes(tree, &order, patterns, range, shape);
+        }
+    }
+    bytes
+}
+
+/// The same of one chunk.
+fn chunk_bytes(
+    tree: &Tree,
+    order: &[HalfId],
+    patterns: &Patterns,
+    range: Range<usize>,
+    shape: Shape,
+) -> u64 {
+    let (len, code_count) = (range.len(), patterns.masks().len());
+    let identity: Vec<u16> = (0..=u16::MAX).take(len).collect();
+    let mut pairs = Pairs::default();
+    // Of each node until its parent has read it.
+    let mut made: HashMap<HalfId, Classes> = HashMap::new();
+    let mut bytes = 0;
+    for &half in order {
+        let children = tree.others(half).map(|other| tree.back(other));
+        let codes = children.map(|child| match tree.is_tip(child) {
+            true => patterns.codes(child.index())[range.clone()].to_vec(),
+            false => Vec::new(),
+        });
+        let codes = codes.map(|own| own.into_iter().map(u16::from).collect::<Vec<u16>>());
+        let below = children.map(|child| made.remove(&child));
+        let both: [(&[u16], usize); 2] = std::array::from_fn(|at| match &below[at] {
+            Some(own) => (own.of_pattern().unwrap_or(&identity), own.count()),
+            None => (&codes[at][..], code_count),
+        });
+        let mut classes = Classes::default();
+        let [(left, a), (right, b)] = both;
+        classes.join(left, right, [a, b], &mut pairs);
+        bytes += room_bytes(classes.count(), len, shape);
+        // The classes of all three directions, most of them much alike.
+        bytes += (REPEATS_BYTES * len + DIRECTIONS_BYTES).to_u64();
+        made.insert(half, classes);
+    }
+    bytes
+}
+
 /// Cost of one matrix entry for a pattern, everything included: DNA with four rates has 64 entries
 /// and takes about seven nanoseconds a node.
 const ENTRY_NS: f64 = 0.1;
 /// Bounds of a chunk's patterns: with fewer, the calls cost more than the chunks gain; more would
 /// not fit the classes' 16-bit numbers.
 const CHUNK_MIN: usize = 32;
+/// Memory of a node's site repeats: for each pattern, and besides.
+const REPEATS_BYTES: usize = 8;
+const DIRECTIONS_BYTES: usize = 256;
 const CHUNK_MAX: usize = crate::kernel::repeats::PATTERNS_MAX;

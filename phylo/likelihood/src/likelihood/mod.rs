@@ -36,6 +36,7 @@ mod validity;
 
 pub(crate) use branches::best_length;
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
+pub use chunks::clv_bytes;
 pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 pub use posteriors::Posteriors;

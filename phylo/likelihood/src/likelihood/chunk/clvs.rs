@@ -12,6 +12,7 @@ use crate::kernel::{Buffer, Inner, Operand, Quad, Shape, Tip};
 use crate::likelihood::part::Part;
 use crate::likelihood::validity::{Child, SCRATCH_PLACES, Step};
 use parking_lot::Mutex;
+use sidecore_bare::width::ToU64;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_sys::arena::Arena;
 use sidecore_sys::{HugePages, region::page_bytes};
@@ -278,6 +279,15 @@ impl ClvMemory {
         }
         clv.quads.resize(classes * self.span);
     }
+}
+
+/// Bytes that the classes of a node take in a chunk of some patterns, with their scalers.
+pub(in crate::likelihood) fn room_bytes(classes: usize, patterns: usize, shape: Shape) -> u64 {
+    let eighths = (classes * EIGHTHS).div_ceil(patterns.max(1));
+    let room = (eighths * patterns).div_ceil(EIGHTHS);
+    let values = room * shape.span() * size_of::<f64>();
+    let scalers = classes * shape.rates * size_of::<u16>();
+    (values + scalers).to_u64()
 }
 
 /// Page size for the CLVs of large trees: the setting that `sidecore tlb --learn` stored for this
