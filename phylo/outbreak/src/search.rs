@@ -92,9 +92,8 @@ pub(crate) fn among(
 ) -> Vec<Candidate> {
     let mut walk = Walk::new(tree, space, query, space.one(), PLACEMENT);
     for edge in edges {
-        // No floor: candidates from before are few, and an early end would return a score that no
-        // order can be built on.
-        walk.look_at(edge, None, f64::NEG_INFINITY);
+        // What ends early is left out below anyway: the order of the others is that of all scores.
+        walk.look_at(edge, None, walk.best - CLOSE);
     }
     walk.best_branches()
 }
