@@ -6,10 +6,10 @@
 //! mtVer, mtInv, FLAVI) IQ-TREE 2.0.7, the "Log-likelihood of the tree" of `iqtree2 -s DATA.phy -te
 //! tree.nwk -m MODEL+G4{0.7} -blfix -nt 1`; of codons the same with `-st CODON -m GY+F3X4` and its
 //! like (`CODON5` where a model has `+CODE{5}`), `omega` and `kappa` being those that it fitted
-//! (its `.ckp.gz`). Of mixtures IQ-TREE 3.0.1 under the name that stands here, the same way: by
-//! `piqtree`'s `iq_fit_tree`, lengths fixed; of `+C10` to `+C60` 2.0.7, which fits
-//! their shape (its `.ckp.gz` has it). Of `+C60` the figure is
-//! 3.0.1's, from which 2.0.7's differs by 0.026.
+//! (its `.ckp.gz`); of published matrices of codons 3.0.1. Of mixtures IQ-TREE 3.0.1 under the name
+//! that stands here, the same way: by `piqtree`'s `iq_fit_tree`, lengths fixed; of `+C10` to `+C60`
+//! 2.0.7, which fits their shape (its `.ckp.gz` has it). Of `+C60` the figure is 3.0.1's, from which
+//! 2.0.7's differs by 0.026.
 
 /// A log-likelihood.
 pub(crate) struct Figure {
@@ -77,6 +77,17 @@ pub(crate) const FIGURES: &[Figure] = &[
     figure("codon", "MGK{0.2693779771/2.33773382}+F1X4+CODE{5}", -1205.2273),
     figure("codon", "GY{0.2483088833/2.494975476}+F3X4+CODE{12}", -1197.2784),
     figure("codon", "MGK{0.2498122074/2.386080587}+F1X4+CODE{12}", -1197.6823),
+    figure("codon", "KOSI07", -1292.4382),
+    figure("codon", "KOSI07+G4m{0.7}", -1311.8916),
+    figure("codon", "KOSI07+F", -1266.8824),
+    figure("codon", "KOSI07+F3X4", -1278.9989),
+    figure("codon", "ECMREST", -1279.8742),
+    figure("codon", "ECMREST+G4m{0.7}", -1293.0538),
+    figure("codon", "ECMREST+F", -1269.0114),
+    figure("codon", "SCHN05", -1260.4063),
+    figure("codon", "SCHN05+G4m{0.7}", -1279.7460),
+    figure("codon", "SCHN05+F", -1241.9516),
+    figure("codon", "SCHN05+F3X4", -1254.1768),
     figure("binary", "BIN+FE", -623.215372),
     figure("binary", "BIN+FU{0.6/0.4}+G4m{0.5}", -580.443174),
     figure("binary", "BIN+FC+IU{0.2}+G4m{0.5}", -584.106189),
@@ -179,12 +190,12 @@ pub(crate) fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// -blfix`.
 #[rustfmt::skip]
 pub(crate) const ROOTED: &[Figure] = &[
-    figure("protein", "NQ.pfam+G4m{0.700000}", -1.0),
-    figure("protein", "NQ.bird+G4m{0.700000}", -1.0),
-    figure("protein", "NQ.insect+G4m{0.700000}", -1.0),
-    figure("protein", "NQ.mammal+G4m{0.700000}", -1.0),
-    figure("protein", "NQ.plant+G4m{0.700000}", -1.0),
-    figure("protein", "NQ.yeast+G4m{0.700000}", -1.0),
+    figure("protein", "NQ.pfam+G4m{0.700000}", -1934.0159),
+    figure("protein", "NQ.bird+G4m{0.700000}", -1986.1459),
+    figure("protein", "NQ.insect+G4m{0.700000}", -1930.3486),
+    figure("protein", "NQ.mammal+G4m{0.700000}", -1949.0390),
+    figure("protein", "NQ.plant+G4m{0.700000}", -1991.5679),
+    figure("protein", "NQ.yeast+G4m{0.700000}", -1950.1262),
 ];
 
 /// The tree of the other figures, with a root.
