@@ -6,11 +6,10 @@
 //! distances that all programs use (GY); Muse and Gaut, "A likelihood approach for comparing
 //! synonymous and nonsynonymous nucleotide substitution rates", the same volume, 715-724 (MG; with
 //! transitions apart, MGK). Names as IQ-TREE's.
-//! Published matrices (KOSI07, ECMREST, SCHN05) have no parameters; the papers stand with them in
-//! `data/matrices.txtar`.
-//! Of the others a rate is 1, times `omega` where the amino acid changes, times `kappa` in transitions; times, in
-//! GY, the new codon's frequency; in MG, the new base's. Written as exchangeabilities, MG divides
-//! by the frequencies of the two bases that stay.
+//! Of these a rate is 1, times `omega` where the amino acid changes, times `kappa` in transitions;
+//! times, in GY, the new codon's frequency; in MG, the new base's. Written as exchangeabilities, MG
+//! divides by the frequencies of the two bases that stay. Published matrices (KOSI07, ECMREST,
+//! SCHN05) have no parameters; their papers stand with them in `data/matrices.txtar`.
 
 use super::protein::CODONS;
 use crate::msa::GeneticCode;

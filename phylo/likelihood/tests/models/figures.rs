@@ -7,9 +7,9 @@
 //! tree.nwk -m MODEL+G4{0.7} -blfix -nt 1`; of codons the same with `-st CODON -m GY+F3X4` and its
 //! like (`CODON5` where a model has `+CODE{5}`), `omega` and `kappa` being those that it fitted
 //! (its `.ckp.gz`); of published matrices of codons 3.0.1. Of mixtures IQ-TREE 3.0.1 under the name
-//! that stands here, the same way: by `piqtree`'s `iq_fit_tree`, lengths fixed; of `+C10` to `+C60`
-//! 2.0.7, which fits their shape (its `.ckp.gz` has it). Of `+C60` the figure is 3.0.1's, from which
-//! 2.0.7's differs by 0.026.
+//! that stands here, the same way: by `piqtree`'s `iq_fit_tree`, lengths fixed; of `+C10` to
+//! `+C60` 2.0.7, which fits their shape (its `.ckp.gz` has it). Of `+C60` the figure is 3.0.1's,
+//! from which 2.0.7's differs by 0.026.
 
 /// A log-likelihood.
 pub(crate) struct Figure {
@@ -199,6 +199,6 @@ pub(crate) const ROOTED: &[Figure] = &[
 ];
 
 /// The tree of the other figures, with a root.
-pub(crate) const ROOTED_TREE: &str = "(t5:0.1,((t3:0.010411,t9:0.031309):0.221767,(t8:0.090708,(t7:0.121792,\
-     (((t1:0.218401,t2:0.144989):0.352724,t6:0.027792):0.263359,(t10:0.079218,t4:0.143814):0.019459):0.103953\
-     ):0.044625):0.105498):0.051138);";
+pub(crate) const ROOTED_TREE: &str = "(t5:0.1,((t3:0.010411,t9:0.031309):0.221767,(t8:0.090708,\
+     (t7:0.121792,(((t1:0.218401,t2:0.144989):0.352724,t6:0.027792):0.263359,\
+     (t10:0.079218,t4:0.143814):0.019459):0.103953):0.044625):0.105498):0.051138);";
