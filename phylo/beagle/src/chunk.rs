@@ -6,10 +6,10 @@
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
 use crate::repeats::{Classes, PAIRS_EACH, PAIRS_OF_FOUR, Repeats};
-use crate::steps::{Group, Member, Order, Scaling, Slope, Step, Sums, Update};
+use crate::steps::{Group, Order, Scaling, Slope, Step, Sums, Update};
 use crate::tally::Tally;
 use crate::values::{Child, Descent, Node, Values};
-use sidecore_likelihood::kernel::{Buffer, Inner, add_logarithms};
+use sidecore_likelihood::kernel::{Buffer, SharedArena, add_logarithms};
 
 /// Context that chunks share while they run.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +46,8 @@ pub(crate) struct Chunk {
     pub(crate) work: Work,
     tally: Tally,
     repeats: Repeats,
+    /// Where buffers get their memory.
+    pub(crate) arena: SharedArena,
 }
 
 /// Memory that is used in one step.
@@ -80,13 +82,14 @@ pub(crate) struct Extents {
 }
 
 impl Chunk {
-    /// For `patterns` patterns from the place `first` on.
+    /// For `patterns` patterns from the place `first` on, with buffers in `arena`.
     pub(crate) fn new(
         kernels: Kernels,
         extents: Extents,
         partition: usize,
         first: usize,
         patterns: usize,
+        arena: &SharedArena,
     ) -> Self {
         let rates = kernels.shape().rates;
         // The kernels write sums in quads; the last quad of a chunk may be filled in part.
@@ -122,6 +125,7 @@ impl Chunk {
             },
             tally: Tally::new(patterns),
             repeats: Repeats::default(),
+            arena: arena.clone(),
         }
     }
 
@@ -239,7 +243,7 @@ impl Chunk {
         let values = &mut self.nodes[node].values;
         // A new buffer is all zeros; an old one keeps what the client wrote.
         if values.len() == 0 {
-            values.resize(kernels, patterns);
+            values.resize_in(kernels, patterns, &self.arena);
         }
         values
     }
@@ -286,7 +290,7 @@ impl Chunk {
         if !update.sources.contains(&update.destination) {
             std::mem::swap(&mut values, &mut self.nodes[update.destination].values);
         }
-        values.resize(kernels, self.patterns());
+        values.resize_in(kernels, self.patterns(), &self.arena);
         let identity = &self.work.identity;
         let sides = sides(context, &self.nodes, identity, update, classes.as_deref());
         let factors = &mut self.work.factors;
@@ -395,135 +399,12 @@ impl Chunk {
         let node = &mut self.nodes[node];
         if let Some(classes) = node.classes.take() {
             let spare = &mut self.work.spare;
-            spare.resize(kernels, classes.of.len());
+            spare.resize_in(kernels, classes.of.len(), &self.arena);
             for (to, &class) in classes.of.iter().enumerate() {
                 spare.copy_span(kernels.span(), to, &node.values, usize::from(class));
             }
             std::mem::swap(spare, &mut node.values);
         }
-    }
-
-    fn evaluate(&mut self, kernels: Kernels, members: &[Member]) -> Sums {
-        match members {
-            [member] => {
-                let orders = member.folded.len();
-                self.sums(kernels, member);
-                let lnl = &mut self.sites[0];
-                kernels.logarithms(self.work.sums[0].as_slice(), &self.work.no_fixed, lnl);
-                // Cumulative buffers hold logarithms, in raw mode too.
-                if let Some(scale) = member.scale {
-                    for (lnl, scale) in lnl.iter_mut().zip(&self.scales[scale]) {
-                        *lnl += scale;
-                    }
-                }
-                self.derive(orders);
-                self.weigh(orders)
-            }
-            members => self.mix(kernels, members),
-        }
-    }
-
-    /// Several models of each pattern, each with a scale of its own.
-    fn mix(&mut self, kernels: Kernels, members: &[Member]) -> Sums {
-        let patterns = self.patterns();
-        let mut sums = vec![0.0; patterns];
-        let scales = members.iter().map(|member| member.scale);
-        // The largest scale is factored out of the sum: exponentials of scales would underflow.
-        let most: Vec<f64> = (0..patterns)
-            .map(|k| {
-                let each = scales
-                    .clone()
-                    .map(|at| at.map_or(0.0, |at| self.scales[at][k]));
-                each.fold(f64::NEG_INFINITY, f64::max)
-            })
-            .collect();
-        for member in members {
-            self.sums(kernels, member);
-            for (k, sum) in sums.iter_mut().enumerate() {
-                let scale = member.scale.map_or(0.0, |at| self.scales[at][k]);
-                // Equal scales need no exponential, and two infinities would give NaN.
-                let factor = if scale == most[k] {
-                    1.0
-                } else {
-                    (scale - most[k]).exp()
-                };
-                *sum += self.work.sums[0].doubles()[k] * factor;
-            }
-        }
-        for ((lnl, sum), most) in self.sites[0].iter_mut().zip(sums).zip(most) {
-            *lnl = sum.ln() + most;
-        }
-        self.weigh(1)
-    }
-
-    /// The likelihood of each pattern, and its derivatives as far as they are wanted.
-    pub(crate) fn sums(&mut self, kernels: Kernels, member: &Member) {
-        self.fill_in(kernels, member.near);
-        if let Some(child) = member.child
-            && self.nodes[child].codes.is_empty()
-        {
-            self.fill_in(kernels, child);
-        }
-        let near = &self.nodes[member.near];
-        let near_index = near.index(&self.work.identity);
-        for (folded, sums) in member.folded.iter().zip(&mut self.work.sums) {
-            // At a root every pattern has the one span of the table.
-            let (node, index) = match member.child {
-                Some(child) => (&self.nodes[child], None),
-                None => (&self.work.root, Some(&*self.work.zeros)),
-            };
-            let right = Child {
-                node,
-                matrix: Some(folded),
-                index: index.unwrap_or_else(|| node.index(&self.work.identity)),
-            };
-            // Single precision has no kernel for sums: products go to `spare` and are added there.
-            if kernels.single().is_some() {
-                let near = (&near.values, near_index);
-                let sums = sums.doubles_mut();
-                self.work.spare.total(kernels, near, right, sums);
-                continue;
-            }
-            // The near side is not moved over a branch, so it needs no matrix.
-            let near = Inner {
-                matrix: &[],
-                values: near.values.quads(),
-                scalers: &[],
-                index: near_index,
-            };
-            let terms = self.work.terms.as_mut_slice();
-            let right = right.operand(0..near_index.len());
-            kernels.sums(
-                &near,
-                &right,
-                terms,
-                &mut self.work.counts,
-                sums.as_mut_slice(),
-            );
-        }
-    }
-
-    fn derive(&mut self, orders: usize) {
-        if orders < 2 {
-            return;
-        }
-        let [sums, first, second] = self.work.sums.each_ref().map(Buffer::doubles);
-        let [_, one, two] = &mut self.sites;
-        // Derivatives of ln f: f'/f, and f''/f - (f'/f)^2. Scale factors cancel in both.
-        for (k, (one, two)) in one.iter_mut().zip(two).enumerate() {
-            *one = first[k] / sums[k];
-            if orders > 2 {
-                *two = second[k] / sums[k] - *one * *one;
-            }
-        }
-    }
-
-    fn weigh(&self, orders: usize) -> Sums {
-        let mut sums = Sums::default();
-        for (sum, sites) in sums.0.iter_mut().zip(&self.sites).take(orders) {
-            *sum = weighted(sites, &self.weights);
-        }
-        sums
     }
 }
 
@@ -572,25 +453,6 @@ fn give(node: &Node, given: &[f64], to: &mut [f64]) {
         }
         None => to.copy_from_slice(given),
     }
-}
-
-/// The sum of products, in four lanes.
-fn weighted(sites: &[f64], weights: &[f64]) -> f64 {
-    // Four sums break the chain of dependent additions; their order is fixed.
-    let mut lanes = [0.0; 4];
-    let (sites, last) = sites.as_chunks::<4>();
-    let (weights, last_weights) = weights.as_chunks::<4>();
-    for (sites, weights) in sites.iter().zip(weights) {
-        for (lane, (site, weight)) in lanes.iter_mut().zip(sites.iter().zip(weights)) {
-            *lane += site * weight;
-        }
-    }
-    let rest: f64 = last
-        .iter()
-        .zip(last_weights)
-        .map(|(site, weight)| site * weight)
-        .sum();
-    (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]) + rest
 }
 
 /// Lists of classes that are kept for each buffer.

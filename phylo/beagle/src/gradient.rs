@@ -258,7 +258,7 @@ impl Chunk {
         let node = &mut self.nodes[update.destination];
         // Patterns that repeat below a node differ above it.
         node.classes = None;
-        node.values.resize(kernels, patterns);
+        node.values.resize_in(kernels, patterns, &self.arena);
     }
 
     /// Some patterns of a pre-order update for which there is room, without scaling.

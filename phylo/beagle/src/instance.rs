@@ -14,6 +14,7 @@ use crate::kernels::Kernels;
 use crate::matrices::{Eigen, Matrix};
 use crate::steps::{Gradient, Group, Order, Step, Sums, fused};
 use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_likelihood::kernel::SharedArena;
 use std::ffi::{c_int, c_long};
 use std::sync::OnceLock;
 
@@ -203,6 +204,7 @@ impl Instance {
             scale: if self.mode == Mode::Dynamic { 1.0 } else { 0.0 },
             inner: self.buffers - self.tips,
         };
+        let arena = SharedArena::new();
         let mut chunks = Vec::new();
         let mut first = 0;
         // A chunk has patterns of one partition, so that steps of others skip it.
@@ -222,6 +224,7 @@ impl Instance {
                     partition,
                     first,
                     piece.len(),
+                    &arena,
                 ));
                 first += piece.len();
             }

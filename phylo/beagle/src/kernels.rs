@@ -9,7 +9,7 @@
 use sidecore_likelihood::kernel::single::SingleShape;
 use sidecore_likelihood::kernel::{
     Inner, Isa, Operand, Quad, RATES_MAX, STATES_MAX, Shape, SiteTerms, Tip, combine_sites,
-    evaluate, newview, newview_pre_order, pre_order_sums,
+    edge_sums, evaluate, newview, newview_pre_order, pre_order_sums,
 };
 
 /// Kernels for one shape.
@@ -29,7 +29,7 @@ impl Kernels {
         };
         let states = states.next_multiple_of(4);
         Self {
-            isa: Isa::detect(),
+            isa: isa(std::env::var(VARIABLE).ok().as_deref()),
             shape: Shape {
                 states,
                 rates: categories,
@@ -194,6 +194,13 @@ impl Kernels {
         sums: &mut [Quad],
     ) {
         let rates = self.shape.rates;
+        if let (4, 4) = (self.shape.states, rates) {
+            let near = Tip {
+                table: near.values,
+                index: near.index,
+            };
+            return edge_sums(self.isa, &near, right, sums);
+        }
         if self.is_fast() {
             let near = Operand::Inner(*near);
             evaluate(self.isa, self.shape, &near, right, terms, scratch);
@@ -270,9 +277,32 @@ impl Kernels {
     }
 }
 
+/// The instruction set of a name, if this machine has it; else the best that it has.
+fn isa(named: Option<&str>) -> Isa {
+    let found = Isa::all().find(|isa| Some(isa.name()) == named);
+    found.unwrap_or_else(Isa::detect)
+}
+
+/// Names an instruction set, for tests and measurements.
+const VARIABLE: &str = "SIDECORE_BEAGLE_ISA";
+
 fn classes(side: &Operand<'_>) -> usize {
     match side {
         Operand::Tip(tip) => tip.index.len(),
         Operand::Inner(inner) => inner.index.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_instruction_set_is_used_where_the_machine_has_it() {
+        for one in Isa::all() {
+            assert_eq!(isa(Some(one.name())), one);
+        }
+        assert_eq!(isa(Some("avx1024")), Isa::detect());
+        assert_eq!(isa(None), Isa::detect());
     }
 }

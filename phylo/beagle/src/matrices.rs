@@ -7,7 +7,8 @@
 use crate::abi::Refusal;
 use crate::kernels::Kernels;
 use sidecore_likelihood::kernel::single::{SingleBuffer, SingleShape};
-use sidecore_likelihood::kernel::{Buffer, Inner, Operand, Tip};
+use sidecore_likelihood::kernel::{Buffer, Inner, Operand, Quad, Tip};
+use sidecore_likelihood::kernel::{exponentiate, spectral_products};
 
 /// A transition matrix, or a derivative of one, for all categories.
 #[derive(Debug, Default)]
@@ -439,12 +440,24 @@ impl Eigen {
         matrices: &mut [Matrix],
     ) {
         let states = self.values.len();
-        let mut grown = [0.0; QUAD * QUAD];
-        let grown = &mut grown[..states * states];
         // Once for all categories: renewing clears every block.
         for (order, matrix) in matrices.iter_mut().enumerate() {
             matrix.renew(kernels, if order == 0 { 1.0 } else { 0.0 });
         }
+        let quads = [self.vectors.as_slice(), self.inverse.as_chunks::<QUAD>().0];
+        if let [Ok(vectors), Ok(inverse)] = quads.map(<&[Quad; QUAD]>::try_from)
+            && self.values.iter().all(|(_, imaginary)| *imaginary == 0.0)
+        {
+            return self.real_matrices_of_four(
+                kernels,
+                rates,
+                length,
+                [vectors, inverse],
+                matrices,
+            );
+        }
+        let mut grown = [0.0; QUAD * QUAD];
+        let grown = &mut grown[..states * states];
         for (category, &rate) in rates.iter().enumerate() {
             self.grow(rate * length, grown);
             for (order, matrix) in matrices.iter_mut().enumerate() {
@@ -466,6 +479,40 @@ impl Eigen {
                         0 => sums.map(|sum| if sum > 0.0 { sum } else { 0.0 }),
                         _ => sums,
                     };
+                }
+            }
+        }
+    }
+
+    /// The same for four states with real eigenvalues, all categories at once.
+    fn real_matrices_of_four(
+        &self,
+        kernels: Kernels,
+        rates: &[f64],
+        length: f64,
+        [vectors, inverse]: [&[Quad; QUAD]; 2],
+        matrices: &mut [Matrix],
+    ) {
+        let values: Quad = std::array::from_fn(|k| self.values[k].0);
+        let exponents = rates
+            .iter()
+            .map(|rate| values.map(|value| value * (rate * length)));
+        let mut factors: Vec<Quad> = exponents.collect();
+        exponentiate(kernels.isa(), &mut factors);
+        for (order, matrix) in matrices.iter_mut().enumerate() {
+            if order > 0 {
+                for (factors, rate) in factors.iter_mut().zip(rates) {
+                    for (factor, value) in factors.iter_mut().zip(values) {
+                        *factor *= value * rate;
+                    }
+                }
+            }
+            let columns = matrix.columns.as_mut_slice();
+            spectral_products(kernels.isa(), vectors, inverse, &factors, columns);
+            if order == 0 {
+                for entry in columns.as_flattened_mut() {
+                    // As in `matrices`.
+                    *entry = if *entry > 0.0 { *entry } else { 0.0 };
                 }
             }
         }

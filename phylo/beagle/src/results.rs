@@ -1,13 +1,18 @@
 //! Log-likelihoods at a root or over an edge, with derivatives.
 //!
+//! What is asked for is checked here and computed chunk by chunk.
 //! How: frequencies and category weights are folded into one span for a root, and into the matrix
 //! of an edge. So a pattern's likelihood is one product of spans.
 
 use crate::abi::Refusal;
+use crate::chunk::Chunk;
 use crate::data::{below, below_or_none};
 use crate::instance::{Instance, Mode};
+use crate::kernels::Kernels;
 use crate::matrices::Matrix;
-use crate::steps::{Group, Member};
+use crate::steps::{Group, Member, Sums};
+use crate::values::Child;
+use sidecore_likelihood::kernel::{Buffer, Inner};
 use std::ffi::c_int;
 
 /// One model's root or edge, as the client names it.
@@ -153,4 +158,149 @@ impl Instance {
         }
         Ok(factors)
     }
+}
+
+impl Chunk {
+    /// The log-likelihood of a mixture of models.
+    pub(crate) fn evaluate(&mut self, kernels: Kernels, members: &[Member]) -> Sums {
+        match members {
+            [member] => {
+                let orders = member.folded.len();
+                self.sums(kernels, member);
+                let lnl = &mut self.sites[0];
+                kernels.logarithms(self.work.sums[0].as_slice(), &self.work.no_fixed, lnl);
+                // Cumulative buffers hold logarithms, in raw mode too.
+                if let Some(scale) = member.scale {
+                    for (lnl, scale) in lnl.iter_mut().zip(&self.scales[scale]) {
+                        *lnl += scale;
+                    }
+                }
+                self.derive(orders);
+                self.weigh(orders)
+            }
+            members => self.mix(kernels, members),
+        }
+    }
+
+    /// Several models of each pattern, each with a scale of its own.
+    fn mix(&mut self, kernels: Kernels, members: &[Member]) -> Sums {
+        let patterns = self.patterns();
+        let mut sums = vec![0.0; patterns];
+        let scales = members.iter().map(|member| member.scale);
+        // The largest scale is factored out of the sum: exponentials of scales would underflow.
+        let most: Vec<f64> = (0..patterns)
+            .map(|k| {
+                let each = scales
+                    .clone()
+                    .map(|at| at.map_or(0.0, |at| self.scales[at][k]));
+                each.fold(f64::NEG_INFINITY, f64::max)
+            })
+            .collect();
+        for member in members {
+            self.sums(kernels, member);
+            for (k, sum) in sums.iter_mut().enumerate() {
+                let scale = member.scale.map_or(0.0, |at| self.scales[at][k]);
+                // Equal scales need no exponential, and two infinities would give NaN.
+                let factor = if scale == most[k] {
+                    1.0
+                } else {
+                    (scale - most[k]).exp()
+                };
+                *sum += self.work.sums[0].doubles()[k] * factor;
+            }
+        }
+        for ((lnl, sum), most) in self.sites[0].iter_mut().zip(sums).zip(most) {
+            *lnl = sum.ln() + most;
+        }
+        self.weigh(1)
+    }
+
+    /// The likelihood of each pattern, and its derivatives as far as they are wanted.
+    pub(crate) fn sums(&mut self, kernels: Kernels, member: &Member) {
+        self.fill_in(kernels, member.near);
+        if let Some(child) = member.child
+            && self.nodes[child].codes.is_empty()
+        {
+            self.fill_in(kernels, child);
+        }
+        let near = &self.nodes[member.near];
+        let near_index = near.index(&self.work.identity);
+        for (folded, sums) in member.folded.iter().zip(&mut self.work.sums) {
+            // At a root every pattern has the one span of the table.
+            let (node, index) = match member.child {
+                Some(child) => (&self.nodes[child], None),
+                None => (&self.work.root, Some(&*self.work.zeros)),
+            };
+            let right = Child {
+                node,
+                matrix: Some(folded),
+                index: index.unwrap_or_else(|| node.index(&self.work.identity)),
+            };
+            // Single precision has no kernel for sums: products go to `spare` and are added there.
+            if kernels.single().is_some() {
+                let near = (&near.values, near_index);
+                let sums = sums.doubles_mut();
+                self.work.spare.total(kernels, near, right, sums);
+                continue;
+            }
+            // The near side is not moved over a branch, so it needs no matrix.
+            let near = Inner {
+                matrix: &[],
+                values: near.values.quads(),
+                scalers: &[],
+                index: near_index,
+            };
+            let terms = self.work.terms.as_mut_slice();
+            let right = right.operand(0..near_index.len());
+            kernels.sums(
+                &near,
+                &right,
+                terms,
+                &mut self.work.counts,
+                sums.as_mut_slice(),
+            );
+        }
+    }
+
+    fn derive(&mut self, orders: usize) {
+        if orders < 2 {
+            return;
+        }
+        let [sums, first, second] = self.work.sums.each_ref().map(Buffer::doubles);
+        let [_, one, two] = &mut self.sites;
+        // Derivatives of ln f: f'/f, and f''/f - (f'/f)^2. Scale factors cancel in both.
+        for (k, (one, two)) in one.iter_mut().zip(two).enumerate() {
+            *one = first[k] / sums[k];
+            if orders > 2 {
+                *two = second[k] / sums[k] - *one * *one;
+            }
+        }
+    }
+
+    fn weigh(&self, orders: usize) -> Sums {
+        let mut sums = Sums::default();
+        for (sum, sites) in sums.0.iter_mut().zip(&self.sites).take(orders) {
+            *sum = weighted(sites, &self.weights);
+        }
+        sums
+    }
+}
+
+/// The sum of products, in four lanes.
+fn weighted(sites: &[f64], weights: &[f64]) -> f64 {
+    // Four sums break the chain of dependent additions; their order is fixed.
+    let mut lanes = [0.0; 4];
+    let (sites, last) = sites.as_chunks::<4>();
+    let (weights, last_weights) = weights.as_chunks::<4>();
+    for (sites, weights) in sites.iter().zip(weights) {
+        for (lane, (site, weight)) in lanes.iter_mut().zip(sites.iter().zip(weights)) {
+            *lane += site * weight;
+        }
+    }
+    let rest: f64 = last
+        .iter()
+        .zip(last_weights)
+        .map(|(site, weight)| site * weight)
+        .sum();
+    (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]) + rest
 }

@@ -10,7 +10,7 @@ use crate::matrices::{Matrix, round};
 use crate::repeats::Classes;
 use sidecore_likelihood::kernel::single::{SingleBuffer, SingleSide};
 use sidecore_likelihood::kernel::{
-    Buffer, Inner, Operand, Quad, Tip, any_span_beyond, lower_spans,
+    Buffer, Inner, Operand, Quad, SharedArena, Tip, any_span_beyond, lower_spans,
 };
 use sidecore_likelihood::kernel::{any_single_beyond, lower_single, newview_single, total_single};
 use std::ops::Range;
@@ -186,6 +186,15 @@ impl Values {
         match self {
             Self::Double(values) => values.resize(spans * kernels.span() / 4),
             // The unit of memory is an octet: one vector of floats.
+            Self::Single(values) => values.resize(spans * kernels.span() / 8),
+        }
+    }
+
+    /// As [`Self::resize`], with memory of an arena: a traversal goes through all buffers of a large
+    /// alignment, whose pages would be too many for the processor's tables.
+    pub(crate) fn resize_in(&mut self, kernels: Kernels, spans: usize, arena: &SharedArena) {
+        match self {
+            Self::Double(values) => values.resize_in(spans * kernels.span() / 4, arena),
             Self::Single(values) => values.resize(spans * kernels.span() / 8),
         }
     }

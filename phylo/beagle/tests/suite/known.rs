@@ -5,6 +5,7 @@
 use crate::session::{Config, Log, play};
 use crate::{Api, Gradients};
 use hmsbeagle::abi::{NONE, Operation, flag};
+use sidecore_likelihood::kernel::Isa;
 use sidecore_likelihood::likelihood::{Likelihood, Options};
 use sidecore_likelihood::model::{Model, ModelName};
 use sidecore_likelihood::msa::{Alignment, Patterns};
@@ -12,6 +13,7 @@ use sidecore_likelihood::newick::Newick;
 use sidecore_likelihood::runner::Serial;
 use sidecore_likelihood::tree::Tree;
 use std::ffi::{c_int, c_long};
+use std::process::Command;
 use std::ptr::{null, null_mut};
 
 const ROWS: [&str; 4] = [
@@ -292,6 +294,72 @@ fn single_precision_agrees_in_every_way_to_scale() {
 #[test]
 fn single_precision_agrees_with_complex_eigenvalues() {
     compare(flag::PRECISION_SINGLE | flag::EIGEN_COMPLEX, 1, 1e-4);
+}
+
+/// The values of some sessions, with the instruction set of this process.
+fn sessions() -> Vec<(Config, Log)> {
+    let ways = [
+        DOUBLE,
+        DOUBLE | flag::SCALING_ALWAYS | flag::SCALERS_LOG,
+        flag::PRECISION_SINGLE,
+    ];
+    let shapes = [(4, 4, 1), (4, 4, 130), (3, 4, 67), (4, 3, 40), (20, 4, 40)];
+    let play = |flags, (states, categories, patterns)| {
+        let config = Config {
+            states,
+            categories,
+            patterns,
+            flags,
+            partitions: 1,
+        };
+        let log = play(&Api::ours(), Some(&Gradients::ours()), config, 5);
+        (config, log)
+    };
+    ways.into_iter()
+        .flat_map(|flags| shapes.map(|shape| play(flags, shape)))
+        .collect()
+}
+
+#[test]
+fn instruction_sets_agree() {
+    const VARIABLE: &str = "BEAGLE_TEST_VALUES";
+    let own = sessions();
+    // The set is a process's, so that each has one of its own, which writes its values.
+    if let Ok(file) = std::env::var(VARIABLE) {
+        let logs = own.iter().flat_map(|(_, log)| log);
+        let lines = logs.map(|(_, values)| format!("{values:?}\n"));
+        return std::fs::write(file, lines.collect::<String>()).expect("a file");
+    }
+    let program = std::env::current_exe().expect("this program");
+    for isa in Isa::all() {
+        let name = format!("beagle-{}-{}", std::process::id(), isa.name());
+        let file = std::env::temp_dir().join(name);
+        let run = Command::new(&program)
+            .args(["--exact", "known::instruction_sets_agree"])
+            .env("SIDECORE_BEAGLE_ISA", isa.name())
+            .env(VARIABLE, &file)
+            .output()
+            .expect("it runs again");
+        assert!(run.status.success(), "{}: {run:?}", isa.name());
+        let text = std::fs::read_to_string(&file).expect("the values");
+        std::fs::remove_file(&file).expect("a file");
+        let mut lines = text.lines();
+        for (config, log) in &own {
+            let other = log.iter().map(|(name, _)| {
+                let line = lines.next().expect("as many calls");
+                let line = line.trim_matches(['[', ']']);
+                let values = line
+                    .split(", ")
+                    .map(|value| value.parse().expect("a number"));
+                (name.clone(), values.collect())
+            });
+            let other: Log = other.collect();
+            let is_single = config.flags & flag::PRECISION_SINGLE != 0;
+            let tolerance = if is_single { 1e-4 } else { 1e-10 };
+            agree(*config, log, &other, tolerance);
+        }
+        assert!(lines.next().is_none());
+    }
 }
 
 #[test]

@@ -5,7 +5,11 @@
 //! goes through: from an arena they lie on huge pages, which keeps page walks short.
 //! Must stay true: growing keeps no contents; the caller that grows a buffer fills it again.
 
+use parking_lot::Mutex;
+use sidecore_engine::page_advice::PageAdvice;
 use sidecore_sys::arena::{Arena, Run};
+use sidecore_sys::{HugePages, region::page_bytes};
+use std::sync::Arc;
 
 /// Doubles in a [`Quad`].
 pub(crate) const QUAD: usize = 4;
@@ -53,6 +57,36 @@ impl std::ops::DerefMut for Memory {
     }
 }
 
+/// Memory of many buffers, in huge pages once it is large; clones share it. What a buffer took
+/// goes back with the last buffer of its region.
+#[derive(Debug, Clone)]
+pub struct SharedArena(Arc<Mutex<Arena>>);
+
+impl SharedArena {
+    /// An empty one; nothing is mapped before a buffer grows.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(Mutex::new(Arena::new(huge_pages()))))
+    }
+}
+
+impl Default for SharedArena {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Page size for the CLVs of large trees: the setting that `sidecore tlb --learn` stored for this
+/// machine; by default transparent huge pages. Never reserved ones, which belong to the programs
+/// that reserved them.
+fn huge_pages() -> HugePages {
+    let advice = PageAdvice::of_this_machine().map(|known| known.advise(WORKING_SET_BYTES));
+    match advice {
+        Some(advice) if advice.page_bytes <= page_bytes() => HugePages::None,
+        _ => HugePages::Transparent,
+    }
+}
+
 impl Buffer {
     /// A buffer of `quads` quads, all zero.
     #[must_use]
@@ -74,9 +108,9 @@ impl Buffer {
     }
 
     /// As [`Self::resize`], with memory from an arena if it needs more.
-    pub(crate) fn resize_in(&mut self, quads: usize, arena: &mut Arena) {
+    pub fn resize_in(&mut self, quads: usize, arena: &SharedArena) {
         if self.start + quads * QUAD > self.data.len()
-            && let Ok(run) = arena.take(quads * QUAD)
+            && let Ok(run) = arena.0.lock().take(quads * QUAD)
         {
             // A run begins on a cache line.
             (self.data, self.start) = (Memory::Arena(run), 0);
@@ -110,6 +144,8 @@ impl Buffer {
 }
 
 const LINE_BYTES: usize = 64;
+/// Size of a tree's CLVs from which the page size matters.
+const WORKING_SET_BYTES: usize = 64 << 20;
 
 /// Matrices of patterns that have stationary frequencies of their own: twenty states.
 #[derive(Debug, Clone, Copy)]

@@ -27,14 +27,14 @@ pub mod single;
 
 pub use combine::{Derivatives, SiteTerms};
 pub(crate) use combine::{level_scalers, lowered};
-pub use layout::Buffer;
-pub use layout::Quad;
+pub use layout::{Buffer, Quad, SharedArena};
 pub(crate) use layout::{QUAD, Spectra};
 pub(crate) use loops::Loops;
 pub(crate) use simd::{Eigen, combine_table, compiled_for, powers, transitions};
 pub use simd::{
-    Isa, STATES_MAX, add_logarithms, any_span_beyond, combine_sites, derivatives, evaluate,
-    lower_spans, multiply_up, newview, newview_pre_order, pre_order_sums,
+    Isa, STATES_MAX, add_logarithms, any_span_beyond, combine_sites, derivatives, edge_sums,
+    evaluate, exponentiate, lower_spans, multiply_up, newview, newview_pre_order, pre_order_sums,
+    spectral_products,
 };
 pub use simd::{any_single_beyond, lower_single, newview_single, total_single};
 

@@ -365,6 +365,64 @@ proptest! {
     }
 
     #[test]
+    fn sums_at_an_edge_are_their_definition(
+        patterns in 1_usize..70, right in any::<bool>(), seed in any::<u64>()
+    ) {
+        let shape = Shape { states: 4, rates: 4 };
+        let mut random = Random::new(seed);
+        let near = Side::new(shape, patterns, true, 1.0, &mut random);
+        let far = Side::new(shape, patterns, right, 1.0, &mut random);
+        let tip = Tip { table: near.table.as_slice(), index: &near.index };
+        let mut bits = Vec::new();
+        for isa in Isa::all() {
+            let mut sums = Buffer::new(patterns.div_ceil(QUAD));
+            edge_sums(isa, &tip, &far.operand(), sums.as_mut_slice());
+            for (pattern, sum) in sums.doubles().iter().enumerate() {
+                let entries = (0..if pattern < patterns { 16 } else { 0 }).map(|at| {
+                    let [rate, state] = [at / 4, at % 4];
+                    let here = near.arrived(shape, pattern, rate, state);
+                    here * far.arrived(shape, pattern, rate, state)
+                });
+                prop_assert!(near_to(*sum, entries.sum()));
+            }
+            bits.push(sums.doubles().iter().map(|sum| sum.to_bits()).collect::<Vec<_>>());
+        }
+        prop_assert!(bits[1..].windows(2).all(|two| two[0] == two[1]));
+    }
+
+    #[test]
+    fn products_of_eigenvectors_are_their_definition(seed in any::<u64>()) {
+        let mut random = Random::new(seed);
+        let mut quads = || -> [Quad; 4] { [[0.0; 4]; 4].map(|quad| quad.map(|_| random.unit())) };
+        let (vectors, inverse, factors) = (quads(), quads(), quads());
+        for isa in Isa::all() {
+            let mut out = [[0.0; 4]; 16];
+            spectral_products(isa, &vectors, &inverse, &factors, &mut out);
+            for (at, found) in out.as_flattened().iter().enumerate() {
+                let [rate, column, row] = [at / 16, at / 4 % 4, at % 4];
+                let terms = (0..4).map(|k| vectors[k][row] * factors[rate][k] * inverse[k][column]);
+                prop_assert!(near_to(*found, terms.sum()));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_size_become_their_exponentials(seed in any::<u64>()) {
+        let mut random = Random::new(seed);
+        let odd = [f64::NEG_INFINITY, 0.0, -0.0, f64::NAN];
+        let below = [0.0; 4].map(|_| -100.0 * random.unit());
+        let above = [0.0; 4].map(|_| 10.0 * random.unit() - 5.0);
+        for isa in Isa::all() {
+            let mut found = [odd, below, above];
+            exponentiate(isa, &mut found);
+            prop_assert!(found[0][..3] == [0.0, 1.0, 1.0] && found[0][3].is_nan());
+            for (found, x) in found[1..].as_flattened().iter().zip([below, above].as_flattened()) {
+                prop_assert!((found / x.exp() - 1.0).abs() < 1e-15);
+            }
+        }
+    }
+
+    #[test]
     fn derivatives_are_their_definition(
         shape in shapes(), patterns in 1_usize..50, seed in any::<u64>()
     ) {

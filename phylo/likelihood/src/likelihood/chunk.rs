@@ -9,14 +9,13 @@ mod insertion;
 mod sites;
 mod unseen;
 
-pub(super) use clvs::{SharedArena, room_bytes};
 pub(super) use insertion::{Source, StarEnd, Visit};
 pub(super) use unseen::Unseen;
 
 use super::Options;
 use super::part::Part;
 use super::validity::{Ends, Step};
-use crate::kernel::{Derivatives, Isa};
+use crate::kernel::{Derivatives, Isa, SharedArena};
 use crate::model::Process;
 use clvs::{Clvs, TipStates};
 use sites::{Sites, SumTable};

@@ -5,13 +5,11 @@
 //! Must stay true: chunks are ordered by partition; a loop gives each chunk to one engine, which
 //! reads the partitions' tables and writes the chunk alone.
 
-use super::chunk::{Chunk, SharedArena, Unseen, room_bytes};
+use super::chunk::{Chunk, Unseen};
 use super::exchange::{self, Exchange};
 use super::validity::Step;
-use super::{LikelihoodError, Options, Part, PartOptions};
-use crate::kernel::repeats::{Classes, Pairs};
-use crate::kernel::{Isa, Shape};
-use crate::msa::Patterns;
+use super::{LikelihoodError, Options, Part};
+use crate::kernel::{Isa, SharedArena};
 use crate::runner::{Runner, Work};
 use crate::tree::{HalfId, Tree};
 use sidecore_bare::width::ToU64;

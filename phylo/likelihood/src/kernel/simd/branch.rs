@@ -101,6 +101,34 @@ fn matrices<V: Batch, S: States>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad
     }
 }
 
+/// As [`super::spectral_products`].
+#[inline(always)]
+pub(super) fn spectral_products<V: Lanes>(
+    vectors: &[Quad; QUAD],
+    inverse: &[Quad; QUAD],
+    factors: &[Quad],
+    out: &mut [Quad],
+) {
+    let held = [
+        V::load(&vectors[0]),
+        V::load(&vectors[1]),
+        V::load(&vectors[2]),
+        V::load(&vectors[3]),
+    ];
+    for (factors, columns) in factors.iter().zip(out.as_chunks_mut::<QUAD>().0) {
+        let mut grown = [[0.0; QUAD]; QUAD];
+        for ((grown, row), factor) in grown.iter_mut().zip(inverse).zip(factors) {
+            V::load(row).mul(V::splat(*factor)).store(grown);
+        }
+        for (j, column) in columns.iter_mut().enumerate() {
+            let mut sum = held[0].mul(V::splat(grown[0][j]));
+            sum = held[1].mul_add(V::splat(grown[1][j]), sum);
+            sum = held[2].mul_add(V::splat(grown[2][j]), sum);
+            held[3].mul_add(V::splat(grown[3][j]), sum).store(column);
+        }
+    }
+}
+
 #[inline(always)]
 pub(super) fn powers<V: Lanes>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
     let (powers, rest) = out.split_at_mut(eigen.shape.quads());

@@ -9,6 +9,7 @@
 //! Taylor's series after powers of two were taken out in two parts (Cody and Waite, 1980).
 
 use super::lanes::Lanes;
+use crate::kernel::Quad;
 
 /// Natural logarithms. Lanes that are no normal positive doubles take the slow path.
 #[inline(always)]
@@ -53,6 +54,20 @@ pub(super) fn exponentials<V: Lanes>(x: V) -> (V, V) {
     let power = scale.mul_add(grown, scale);
     let less = scale.mul_add(grown, scale.sub(V::splat(1.0)));
     (power, less)
+}
+
+/// As [`super::exponentiate`].
+#[inline(always)]
+pub(super) fn exponentiate<V: Lanes>(x: &mut [Quad]) {
+    for quad in x {
+        let all = V::load(quad);
+        // The series is for what decays.
+        if all.all_below(V::splat(f64::MIN_POSITIVE)) {
+            exponentials(all).0.store(quad);
+        } else {
+            *quad = quad.map(libm::exp);
+        }
+    }
 }
 
 /// A polynomial, its coefficients from the constant one on.

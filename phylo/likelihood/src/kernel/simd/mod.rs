@@ -21,8 +21,8 @@ mod states;
 mod wide;
 
 pub(crate) use branch::Eigen;
+pub use single::{any_single_beyond, lower_single, newview_single, total_single};
 
-use super::single::{Octet, SingleShape, SingleSide};
 use super::{Derivatives, Operand, Quad, Shape, SiteTerms, Spectra, Tip};
 use lanes::Portable;
 
@@ -182,6 +182,22 @@ kernel! {
 }
 
 kernel! {
+    /// The likelihood of every pattern at a branch, summed over its rates: for each four patterns a
+    /// quad. Four states in four rates only, no scalers.
+    ///
+    /// `near` has a node's CLV as table; `far` is as in [`evaluate`].
+    ///
+    /// # Panics
+    /// As [`newview`].
+    pub fn edge_sums(
+        near: &Tip<'_>,
+        far: &Operand<'_>,
+        sums: &mut [Quad],
+    ),
+    four, Avx512, "avx512f,avx2,fma"
+}
+
+kernel! {
     /// A node's pre-order CLV: its parent's, times what arrives from the node's sibling, moved down
     /// the node's own branch by `own`, the transposed matrix of that branch. No scaling.
     ///
@@ -318,6 +334,27 @@ kernel! {
         out: &mut [Quad],
     ),
     wide, Avx512, "avx512f,avx2,fma", check_matrix(eigen.shape, out)
+}
+
+kernel! {
+    /// A matrix of four states for each quad of `factors`: the eigenvectors, a column for each,
+    /// times the inverse ones, row by row, whose rows are multiplied by the factors. A matrix is
+    /// four columns of `out`.
+    pub fn spectral_products(
+        vectors: &[Quad; 4],
+        inverse: &[Quad; 4],
+        factors: &[Quad],
+        out: &mut [Quad],
+    ),
+    branch, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// Numbers become their exponentials.
+    pub fn exponentiate(
+        x: &mut [Quad],
+    ),
+    functions, Avx2, "avx2,fma"
 }
 
 kernel! {
@@ -490,85 +527,6 @@ kernel! {
         terms: &mut [Quad],
     ),
     profiled, Avx2, "avx2,fma"
-}
-
-/// As [`kernel`], for the loops in single precision.
-macro_rules! single {
-    (
-        $(#[$attribute:meta])*
-        pub fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?, $loops:ident
-    ) => {
-        $(#[$attribute])*
-        pub fn $name(isa: Isa, $($argument: $type),*) $(-> $result)? {
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
-            fn wide($($argument: $type),*) $(-> $result)? {
-                single::$loops::<single::Wide>($($argument),*)
-            }
-            match isa.0 {
-                Set::Portable => single::$loops::<single::Plain>($($argument),*),
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: an `Isa` exists only if the machine has its features, and those of AVX2
-                // with AVX-512.
-                Set::Avx2 | Set::Avx512 => unsafe { wide($($argument),*) },
-            }
-        }
-    };
-}
-
-single! {
-    /// A node's entries from those of both sides: one span for each class of the indices.
-    ///
-    /// # Panics
-    /// When slices are too short for the indices, or an index is beyond its side.
-    pub fn newview_single(
-        shape: SingleShape,
-        left: SingleSide<'_>,
-        right: SingleSide<'_>,
-        values: &mut [Octet],
-    ),
-    newview
-}
-
-single! {
-    /// As [`lower_spans`], of spans of `span` octets.
-    ///
-    /// # Panics
-    /// When `values` has fewer spans than there are `factors`, or `span` is 0.
-    pub fn lower_single(
-        span: usize,
-        values: &mut [Octet],
-        factors: &mut [f64],
-    ),
-    lower
-}
-
-single! {
-    /// As [`any_span_beyond`], of spans of `span` octets.
-    ///
-    /// # Panics
-    /// When `values` is no whole number of spans.
-    #[must_use]
-    pub fn any_single_beyond(
-        span: usize,
-        values: &[Octet],
-        least: f32,
-        most: f32,
-    ) -> bool,
-    beyond
-}
-
-single! {
-    /// The sum of each span of `span` octets.
-    ///
-    /// # Panics
-    /// When `values` has fewer spans than there are `sums`, or `span` is 0.
-    pub fn total_single(
-        span: usize,
-        values: &[Octet],
-        sums: &mut [f64],
-    ),
-    totals
 }
 
 /// Most states that a shape may have.

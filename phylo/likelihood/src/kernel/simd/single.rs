@@ -6,6 +6,7 @@
 //! plain arithmetic differs from AVX2 by its unfused products alone. A class's result does not
 //! depend on its neighbours.
 
+use super::{Isa, Set};
 use crate::kernel::single::{Octet, SingleShape, SingleSide};
 
 /// Classes whose starts are checked together.
@@ -16,7 +17,7 @@ const CLASSES: usize = 4;
 const BLOCK: usize = 3;
 
 /// Eight floats and the operations of the loops on them.
-pub(super) trait Eight: Copy {
+trait Eight: Copy {
     fn splat(value: f32) -> Self;
     fn load(from: &Octet) -> Self;
     fn store(self, to: &mut Octet);
@@ -42,8 +43,87 @@ pub(super) trait Eight: Copy {
     }
 }
 
+/// A kernel for each instruction set, as `super::kernel` makes them.
+macro_rules! single {
+    (
+        $(#[$attribute:meta])*
+        pub fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?, $loops:ident
+    ) => {
+        $(#[$attribute])*
+        pub fn $name(isa: Isa, $($argument: $type),*) $(-> $result)? {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn wide($($argument: $type),*) $(-> $result)? {
+                $loops::<Wide>($($argument),*)
+            }
+            match isa.0 {
+                Set::Portable => $loops::<Plain>($($argument),*),
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: an `Isa` exists only if the machine has its features, and those of AVX2
+                // with AVX-512.
+                Set::Avx2 | Set::Avx512 => unsafe { wide($($argument),*) },
+            }
+        }
+    };
+}
+
+single! {
+    /// A node's entries from those of both sides: one span for each class of the indices.
+    ///
+    /// # Panics
+    /// When slices are too short for the indices, or an index is beyond its side.
+    pub fn newview_single(
+        shape: SingleShape,
+        left: SingleSide<'_>,
+        right: SingleSide<'_>,
+        values: &mut [Octet],
+    ),
+    newview
+}
+
+single! {
+    /// As [`super::lower_spans`], of spans of `span` octets.
+    ///
+    /// # Panics
+    /// When `values` has fewer spans than there are `factors`, or `span` is 0.
+    pub fn lower_single(
+        span: usize,
+        values: &mut [Octet],
+        factors: &mut [f64],
+    ),
+    lower
+}
+
+single! {
+    /// As [`super::any_span_beyond`], of spans of `span` octets.
+    ///
+    /// # Panics
+    /// When `values` is no whole number of spans.
+    #[must_use]
+    pub fn any_single_beyond(
+        span: usize,
+        values: &[Octet],
+        least: f32,
+        most: f32,
+    ) -> bool,
+    beyond
+}
+
+single! {
+    /// The sum of each span of `span` octets.
+    ///
+    /// # Panics
+    /// When `values` has fewer spans than there are `sums`, or `span` is 0.
+    pub fn total_single(
+        span: usize,
+        values: &[Octet],
+        sums: &mut [f64],
+    ),
+    totals
+}
+
 #[inline(always)]
-pub(super) fn newview<V: Eight>(
+fn newview<V: Eight>(
     shape: SingleShape,
     left: SingleSide<'_>,
     right: SingleSide<'_>,
@@ -250,7 +330,7 @@ fn arrived<V: Eight, const B: usize>(
 }
 
 #[inline(always)]
-pub(super) fn lower<V: Eight>(span: usize, values: &mut [Octet], factors: &mut [f64]) {
+fn lower<V: Eight>(span: usize, values: &mut [Octet], factors: &mut [f64]) {
     let values = &mut values[..factors.len() * span];
     for (spans, factors) in values.chunks_mut(8 * span).zip(factors.chunks_mut(8)) {
         let largest = largest_of_eight::<V>(span, spans);
@@ -300,7 +380,7 @@ fn divide(span: &mut [Octet], factor: &mut f64) {
 }
 
 #[inline(always)]
-pub(super) fn beyond<V: Eight>(span: usize, values: &[Octet], least: f32, most: f32) -> bool {
+fn beyond<V: Eight>(span: usize, values: &[Octet], least: f32, most: f32) -> bool {
     for spans in values.chunks(8 * span) {
         let largest: V = largest_of_eight(span, spans);
         let far = |&value: &f32| value > most || (value < least && value > 0.0);
@@ -312,7 +392,7 @@ pub(super) fn beyond<V: Eight>(span: usize, values: &[Octet], least: f32, most: 
 }
 
 #[inline(always)]
-pub(super) fn totals<V: Eight>(span: usize, values: &[Octet], sums: &mut [f64]) {
+fn totals<V: Eight>(span: usize, values: &[Octet], sums: &mut [f64]) {
     let values = &values[..sums.len() * span];
     for (spans, sums) in values.chunks(8 * span).zip(sums.chunks_mut(8)) {
         let mut rows = [V::splat(0.0); 8];
@@ -329,7 +409,7 @@ pub(super) fn totals<V: Eight>(span: usize, values: &[Octet], sums: &mut [f64]) 
 
 /// Eight floats by plain arithmetic.
 #[derive(Clone, Copy)]
-pub(super) struct Plain(Octet);
+struct Plain(Octet);
 
 impl Plain {
     #[inline(always)]
@@ -393,7 +473,7 @@ impl Eight for Plain {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use avx2::Wide;
+use avx2::Wide;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
@@ -402,7 +482,7 @@ mod avx2 {
 
     /// One register of eight floats.
     #[derive(Clone, Copy)]
-    pub(in crate::kernel::simd) struct Wide(__m256);
+    pub(super) struct Wide(__m256);
 
     /// Transposes eight rows and folds their lanes with `$fold`.
     macro_rules! fold {

@@ -28,8 +28,8 @@ pub(super) fn newview<V: Batch>(
     scalers: &mut [u16],
     scale: bool,
 ) -> bool {
-    // Counts of scalings and narrow registers take the loops for any number of rates.
-    if let (4, 4, 2, false) = (shape.states, shape.rates, V::CLASSES, scale)
+    // Counts of scalings take the loops for any number of rates.
+    if let (4, 4, false) = (shape.states, shape.rates, scale)
         && !is_scaled(left)
         && !is_scaled(right)
     {

@@ -8,15 +8,9 @@
 //! results. Site repeats are kept for all three directions of a node, CLVs for one direction only.
 
 use crate::kernel::repeats::{Classes, Pairs};
-use crate::kernel::{Buffer, Inner, Operand, Quad, Shape, Tip};
+use crate::kernel::{Buffer, Inner, Operand, Quad, Shape, SharedArena, Tip};
 use crate::likelihood::part::Part;
 use crate::likelihood::validity::{Child, SCRATCH_PLACES, Step};
-use parking_lot::Mutex;
-use sidecore_bare::width::ToU64;
-use sidecore_engine::page_advice::PageAdvice;
-use sidecore_sys::arena::Arena;
-use sidecore_sys::{HugePages, region::page_bytes};
-use std::sync::Arc;
 
 /// The CLVs and site repeats of all inner nodes.
 #[derive(Debug)]
@@ -226,16 +220,6 @@ impl Clv {
     }
 }
 
-/// Memory of all chunks of a likelihood.
-#[derive(Debug, Clone)]
-pub(in crate::likelihood) struct SharedArena(Arc<Mutex<Arena>>);
-
-impl SharedArena {
-    pub(in crate::likelihood) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Arena::new(huge_pages()))))
-    }
-}
-
 /// A chunk's memory for CLVs.
 #[derive(Debug)]
 pub(super) struct ClvMemory {
@@ -271,7 +255,7 @@ impl ClvMemory {
                 None => {
                     let room = (eighths * self.patterns).div_ceil(EIGHTHS);
                     let mut buffer = Buffer::default();
-                    buffer.resize_in(room * self.span, &mut self.arena.0.lock());
+                    buffer.resize_in(room * self.span, &self.arena);
                     buffer
                 }
             };
@@ -281,26 +265,4 @@ impl ClvMemory {
     }
 }
 
-/// Bytes that the classes of a node take in a chunk of some patterns, with their scalers.
-pub(in crate::likelihood) fn room_bytes(classes: usize, patterns: usize, shape: Shape) -> u64 {
-    let eighths = (classes * EIGHTHS).div_ceil(patterns.max(1));
-    let room = (eighths * patterns).div_ceil(EIGHTHS);
-    let values = room * shape.span() * size_of::<f64>();
-    let scalers = classes * shape.rates * size_of::<u16>();
-    (values + scalers).to_u64()
-}
-
-/// Page size for the CLVs of large trees: the setting that `sidecore tlb --learn` stored for this
-/// machine; by default transparent huge pages. Never reserved ones, which belong to the programs
-/// that reserved them.
-fn huge_pages() -> HugePages {
-    let advice = PageAdvice::of_this_machine().map(|known| known.advise(WORKING_SET_BYTES));
-    match advice {
-        Some(advice) if advice.page_bytes <= page_bytes() => HugePages::None,
-        _ => HugePages::Transparent,
-    }
-}
-
-/// Size of a tree's CLVs from which the page size matters.
-const WORKING_SET_BYTES: usize = 64 << 20;
 const EIGHTHS: usize = 8;
