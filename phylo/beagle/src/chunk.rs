@@ -6,10 +6,11 @@
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
 use crate::repeats::{Classes, PAIRS_EACH, PAIRS_OF_FOUR, Repeats};
-use crate::steps::{Group, Order, Scaling, Slope, Step, Sums, Update};
+use crate::steps::{Group, Order, Scaling, Slope, Step, Sums, Update, together};
 use crate::tally::Tally;
 use crate::values::{Child, Descent, Node, Values};
 use sidecore_likelihood::kernel::{Buffer, SharedArena, add_logarithms};
+use std::sync::Arc;
 
 /// Context that chunks share while they run.
 #[derive(Debug, Clone, Copy)]
@@ -136,8 +137,14 @@ impl Chunk {
 
     /// Does all steps, then all groups.
     pub(crate) fn run(&mut self, context: Context<'_>, steps: &[Step], groups: &[Group]) {
-        for step in steps {
-            self.step(context, step);
+        let mut rest = steps;
+        while let Some(first) = rest.first() {
+            let count = together(rest).max(1);
+            match count {
+                1 => self.step(context, first),
+                _ => self.together(context, &rest[..count]),
+            }
+            rest = &rest[count..];
         }
         // The groups read scale buffers, so no sum may be outstanding.
         self.tally.finish(context.kernels.isa(), &mut self.scales);
@@ -262,6 +269,46 @@ impl Chunk {
         self.fill_in(kernels, node)
     }
 
+    /// Does updates that [`together`] names. What an update writes is read by the next ones while it
+    /// is in the first-level cache.
+    fn together(&mut self, context: Context<'_>, steps: &[Step]) {
+        let kernels = context.kernels;
+        let mut updates = Vec::with_capacity(steps.len());
+        for step in steps {
+            match step {
+                Step::Update(update) if self.is_in(update.partition) => {
+                    match self.classes_of(kernels, update) {
+                        // It depends on nodes with classes alone, and these come here, too.
+                        Some(classes) => self.compute(context, update, Some(classes)),
+                        None => {
+                            self.make_room(kernels, update);
+                            updates.push(update);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let patterns = self.patterns();
+        let size = match kernels.shape().states {
+            4 => (BLOCK_BYTES / kernels.span_bytes()).next_multiple_of(16),
+            // Matrices are large: read again for each block they would cost what this saves.
+            _ => patterns,
+        };
+        let size = size.max(1);
+        for first in (0..patterns).step_by(size) {
+            let block = first..patterns.min(first + size);
+            for update in &updates {
+                // None of them reads what it writes.
+                let node = &mut self.nodes[update.destination];
+                let mut values = std::mem::take(&mut node.values);
+                let sides = sides(context, &self.nodes, &self.work.identity, update, None);
+                values.product(kernels, sides, block.clone(), &mut self.work.counts);
+                self.nodes[update.destination].values = values;
+            }
+        }
+    }
+
     fn update(&mut self, context: Context<'_>, update: &Update) {
         let kernels = context.kernels;
         // An empty buffer would give the kernels slices that are too short.
@@ -270,11 +317,17 @@ impl Chunk {
                 self.fill_in(kernels, source);
             }
         }
+        let classes = self.classes_of(kernels, update);
+        self.compute(context, update, classes);
+    }
+
+    /// The classes of an update's result, if it is worth having them.
+    fn classes_of(&mut self, kernels: Kernels, update: &Update) -> Option<Arc<Classes>> {
         let sources = update.sources.map(|source| &self.nodes[source]);
         let lists_max = LISTS_EACH * self.nodes.len();
         // Pre-order partials have no classes: they depend on the tree
         // above, which differs by pattern.
-        let classes = match sources.map(|source| source.classes.as_ref()) {
+        match sources.map(|source| source.classes.as_ref()) {
             [Some(left), Some(right)] if update.order == Order::Post => {
                 let pairs = match kernels.shape().states {
                     4 => PAIRS_OF_FOUR,
@@ -283,7 +336,11 @@ impl Chunk {
                 self.repeats.of_node(left, right, lists_max, pairs)
             }
             _ => None,
-        };
+        }
+    }
+
+    fn compute(&mut self, context: Context<'_>, update: &Update, classes: Option<Arc<Classes>>) {
+        let kernels = context.kernels;
         // The result may be one of the operands.
         let mut values = std::mem::take(&mut self.work.spare);
         // Otherwise the destination's own memory is used, which has its size already.
@@ -457,3 +514,5 @@ fn give(node: &Node, given: &[f64], to: &mut [f64]) {
 
 /// Lists of classes that are kept for each buffer.
 const LISTS_EACH: usize = 4;
+/// Bytes of a buffer that a run of updates takes at a time.
+const BLOCK_BYTES: usize = 8 << 10;

@@ -247,8 +247,8 @@ impl Chunk {
         }
     }
 
-    /// Makes room for the result of a pre-order update that is not in place.
-    fn make_room(&mut self, kernels: Kernels, update: &Update) {
+    /// Makes room for the result of an update that is not in place, one span a pattern.
+    pub(crate) fn make_room(&mut self, kernels: Kernels, update: &Update) {
         for source in update.sources {
             if self.nodes[source].codes.is_empty() {
                 self.fill_in(kernels, source);
@@ -256,7 +256,7 @@ impl Chunk {
         }
         let patterns = self.patterns();
         let node = &mut self.nodes[update.destination];
-        // Patterns that repeat below a node differ above it.
+        // Of what was there before.
         node.classes = None;
         node.values.resize_in(kernels, patterns, &self.arena);
     }

@@ -83,28 +83,32 @@ impl Repeats {
         self.table.clear();
         self.table.resize(pairs, NO_CLASS);
         // Most lists of deep nodes are given up: they are made in memory that is used again.
-        self.of.clear();
-        self.first.clear();
-        self.below.iter_mut().for_each(Vec::clear);
-        for (pattern, (&a, &b)) in (0..).zip(left.iter().zip(right)) {
+        self.of.resize(left.len(), 0);
+        // One place more than there may be classes: every pattern is written as if it were new.
+        let lists = [&mut self.first].into_iter().chain(&mut self.below);
+        lists.for_each(|list| list.resize(most + 1, 0));
+        let [of_left, of_right] = &mut self.below;
+        let mut count = 0;
+        let patterns = left.iter().zip(right).zip(&mut self.of);
+        for (pattern, ((&a, &b), of)) in (0..).zip(patterns) {
             let class = &mut self.table[usize::from(a) * wide + usize::from(b)];
-            if *class == NO_CLASS {
-                if self.first.len() >= most {
-                    return None;
-                }
-                // As many classes as patterns at most, which are fewer than 65,535.
-                *class = u16::try_from(self.first.len()).ok()?;
-                self.first.push(pattern);
-                self.below[0].push(a);
-                self.below[1].push(b);
+            let at = usize::from(count);
+            (self.first[at], of_left[at], of_right[at]) = (pattern, a, b);
+            // Without a jump: whether a pair is new is hard to foretell.
+            let is_new = *class == NO_CLASS;
+            *class = if is_new { count } else { *class };
+            count += u16::from(is_new);
+            *of = *class;
+            if usize::from(count) > most {
+                return None;
             }
-            self.of.push(*class);
         }
+        let classes = usize::from(count);
         self.next += 1;
         Some(Classes {
             of: self.of.clone(),
-            first: self.first.clone(),
-            below: self.below.clone(),
+            first: self.first[..classes].to_vec(),
+            below: [of_left[..classes].to_vec(), of_right[..classes].to_vec()],
             stamp: self.next,
         })
     }

@@ -147,6 +147,36 @@ pub(crate) struct Gradient {
     pub(crate) with_sites: bool,
 }
 
+/// How many of the first steps may run together, some patterns at a time: updates after their
+/// children without scaling, none into a buffer that an earlier one of them reads or writes, or
+/// itself reads.
+pub(crate) fn together(steps: &[Step]) -> usize {
+    let updates = steps
+        .iter()
+        .take(TOGETHER_MAX)
+        .map_while(|step| match step {
+            Step::Update(update)
+                if update.order == Order::Post && matches!(update.scaling, Scaling::Keep) =>
+            {
+                Some(update)
+            }
+            _ => None,
+        });
+    let updates: Vec<&Update> = updates.collect();
+    let hinders = |of: &Update, to: usize| of.destination == to || of.sources.contains(&to);
+    // The pairs are few: a search through a list costs less than a set.
+    let is_hindered = |at: &usize| {
+        let to = updates[*at].destination;
+        updates[*at].sources.contains(&to) || updates[..*at].iter().any(|of| hinders(of, to))
+    };
+    (0..updates.len())
+        .find(is_hindered)
+        .unwrap_or(updates.len())
+}
+
+/// Steps that may run together, at most.
+const TOGETHER_MAX: usize = 64;
+
 /// The first of the last steps that may run some patterns at a time: pre-order updates without
 /// scaling, none in place, and none into a buffer that one of them has read.
 pub(crate) fn fused(steps: &[Step]) -> usize {
@@ -172,4 +202,43 @@ pub(crate) fn fused(steps: &[Step]) -> usize {
         }
     }
     first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(destination: usize, sources: [usize; 2], scaling: Scaling) -> Step {
+        Step::Update(Update {
+            order: Order::Post,
+            destination,
+            sources,
+            matrices: sources,
+            scaling,
+            partition: None,
+        })
+    }
+
+    #[test]
+    fn updates_run_together_up_to_the_first_that_hinders() {
+        let plain = |destination, sources| step(destination, sources, Scaling::Keep);
+        let path = || vec![plain(8, [0, 1]), plain(9, [8, 2]), plain(10, [9, 3])];
+        assert_eq!(together(&[]), 0);
+        assert_eq!(together(&path()), 3);
+        // In place; into what was read; into what was written; with scaling; not an update.
+        let last = [
+            plain(11, [11, 3]),
+            plain(2, [10, 3]),
+            plain(9, [10, 3]),
+            step(11, [10, 3], Scaling::Read { at: 0 }),
+            Step::Copy { from: 0, into: 1 },
+        ];
+        for last in last {
+            let steps = path().into_iter().chain([last, plain(12, [10, 3])]);
+            assert_eq!(together(&steps.collect::<Vec<_>>()), 3);
+        }
+        assert_eq!(together(&[plain(4, [4, 3])]), 0);
+        let many = (0..100).map(|at| plain(at + 9, [at, at + 1]));
+        assert_eq!(together(&many.collect::<Vec<_>>()), TOGETHER_MAX);
+    }
 }

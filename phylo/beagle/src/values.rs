@@ -195,7 +195,7 @@ impl Values {
     pub(crate) fn resize_in(&mut self, kernels: Kernels, spans: usize, arena: &SharedArena) {
         match self {
             Self::Double(values) => values.resize_in(spans * kernels.span() / 4, arena),
-            Self::Single(values) => values.resize(spans * kernels.span() / 8),
+            Self::Single(values) => values.resize_in(spans * kernels.span() / 8, arena),
         }
     }
 
@@ -260,7 +260,7 @@ impl Values {
         counts: &mut [u16],
         mut factors: Option<&mut Vec<f64>>,
     ) {
-        let (classes, span, isa) = (left.index.len(), kernels.span(), kernels.isa());
+        let classes = left.index.len();
         if let Some(factors) = factors.as_deref_mut() {
             factors.resize(classes, 1.0);
         }
@@ -274,33 +274,52 @@ impl Values {
         for first in (0..classes).step_by(size) {
             let block = first..classes.min(first + size);
             let factors = factors.as_deref_mut();
-            let factors = factors.map(|factors| &mut factors[block.clone()]);
-            match (&mut *self, kernels.single()) {
-                (Self::Single(values), Some(shape)) => {
-                    let span = span / 8;
-                    let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
-                    newview_single(
-                        isa,
-                        shape,
-                        left.side(block.clone()),
-                        right.side(block),
-                        values,
-                    );
-                    if let Some(factors) = factors {
-                        lower_single(isa, span, values, factors);
-                    }
-                }
-                (Self::Double(values), _) => {
-                    let span = span / 4;
-                    let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
-                    let operands = [left, right].map(|child| child.operand(block.clone()));
-                    kernels.newview(&operands[0], &operands[1], values, counts);
-                    if let Some(factors) = factors {
-                        lower_spans(isa, span, values, factors);
-                    }
-                }
-                // Not reached: floats come with a shape of single precision.
-                (Self::Single(_), None) => {}
+            self.product(kernels, [left, right], block.clone(), counts);
+            if let Some(factors) = factors {
+                self.lower(kernels, block.clone(), &mut factors[block]);
+            }
+        }
+    }
+
+    /// The partials of some classes of a node from its children's.
+    pub(crate) fn product(
+        &mut self,
+        kernels: Kernels,
+        [left, right]: [Child<'_>; 2],
+        block: Range<usize>,
+        counts: &mut [u16],
+    ) {
+        let span = kernels.span();
+        match (self, kernels.single()) {
+            (Self::Single(values), Some(shape)) => {
+                let span = span / 8;
+                let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
+                let (left, right) = (left.side(block.clone()), right.side(block));
+                newview_single(kernels.isa(), shape, left, right, values);
+            }
+            (Self::Double(values), _) => {
+                let span = span / 4;
+                let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
+                let operands = [left, right].map(|child| child.operand(block.clone()));
+                kernels.newview(&operands[0], &operands[1], values, counts);
+            }
+            // Not reached: floats come with a shape of single precision.
+            (Self::Single(_), None) => {}
+        }
+    }
+
+    /// Divides the spans of some classes by their largest entries, which become their factors.
+    fn lower(&mut self, kernels: Kernels, block: Range<usize>, factors: &mut [f64]) {
+        let (span, isa) = (kernels.span(), kernels.isa());
+        let [first, end] = [block.start * span, block.end * span];
+        match self {
+            Self::Double(values) => {
+                let values = &mut values.as_mut_slice()[first / 4..end / 4];
+                lower_spans(isa, span / 4, values, factors);
+            }
+            Self::Single(values) => {
+                let values = &mut values.as_mut_slice()[first / 8..end / 8];
+                lower_single(isa, span / 8, values, factors);
             }
         }
     }
@@ -326,17 +345,13 @@ impl Values {
         for first in patterns.clone().step_by(BLOCK) {
             let block = first..patterns.end.min(first + BLOCK);
             let factors = factors.as_deref_mut();
-            let factors = factors.map(|factors| &mut factors[block.clone()]);
             match (&mut *self, kernels.single()) {
                 (Self::Double(values), _) => {
                     let span = span / 4;
                     let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
                     let parent = parent.spans(block.clone());
-                    let (sibling, own) = (sibling.operand(block), own.columns.as_slice());
-                    kernels.newview_pre_order(&parent, &sibling, own, values);
-                    if let Some(factors) = factors {
-                        lower_spans(isa, span, values, factors);
-                    }
+                    let sibling = sibling.operand(block.clone());
+                    kernels.newview_pre_order(&parent, &sibling, own.columns.as_slice(), values);
                 }
                 (Self::Single(values), Some(shape)) => {
                     let span = span / 8;
@@ -360,11 +375,11 @@ impl Values {
                     // A newview wants a second side; ones change nothing.
                     let ones = child(work.ones, None, work.zeros).side(all);
                     newview_single(isa, shape, down, ones, values);
-                    if let Some(factors) = factors {
-                        lower_single(isa, span, values, factors);
-                    }
                 }
                 (Self::Single(_), None) => {}
+            }
+            if let Some(factors) = factors {
+                self.lower(kernels, block.clone(), &mut factors[block]);
             }
         }
     }

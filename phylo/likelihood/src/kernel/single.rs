@@ -6,6 +6,9 @@
 //! columns as there are states.
 //! Must stay true: places that no state has are 0 in matrices, hence in every result.
 
+use super::{Buffer, Quad, SharedArena};
+use zerocopy::{FromBytes, IntoBytes};
+
 /// Eight floats: what one AVX register holds.
 pub(crate) type Octet = [f32; 8];
 
@@ -81,29 +84,26 @@ pub struct SingleSide<'a> {
 
 /// A growable run of octets that begins on a line of 64 bytes.
 #[derive(Debug, Default)]
-pub struct SingleBuffer {
-    data: Vec<f32>,
-    start: usize,
-    octets: usize,
-}
+pub struct SingleBuffer(Buffer);
+
+/// A quad has the bytes of an octet.
+const _: () = assert!(size_of::<Quad>() == size_of::<Octet>());
 
 impl SingleBuffer {
     /// A buffer of `octets` octets, all 0.
     #[must_use]
     pub fn new(octets: usize) -> Self {
-        let mut buffer = Self::default();
-        buffer.resize(octets);
-        buffer
+        Self(Buffer::new(octets))
     }
 
     /// Makes it `octets` long. Its contents are kept if it was long enough, else lost.
     pub fn resize(&mut self, octets: usize) {
-        if self.start + octets * 8 > self.data.len() {
-            self.data = vec![0.0; octets * 8 + LINE_BYTES / size_of::<f32>()];
-            let address = self.data.as_ptr() as usize;
-            self.start = (address.wrapping_neg() % LINE_BYTES) / size_of::<f32>();
-        }
-        self.octets = octets;
+        self.0.resize(octets);
+    }
+
+    /// As [`Self::resize`], with memory from an arena if it needs more.
+    pub fn resize_in(&mut self, octets: usize, arena: &SharedArena) {
+        self.0.resize_in(octets, arena);
     }
 
     /// The octets.
@@ -120,17 +120,15 @@ impl SingleBuffer {
     /// The floats.
     #[must_use]
     pub fn floats(&self) -> &[f32] {
-        &self.data[self.start..self.start + self.octets * 8]
+        // Never empty for another reason: doubles are aligned and whole numbers of floats.
+        <[f32]>::ref_from_bytes(self.0.doubles().as_bytes()).unwrap_or_default()
     }
 
     /// The floats, to be written.
     pub fn floats_mut(&mut self) -> &mut [f32] {
-        let end = self.start + self.octets * 8;
-        &mut self.data[self.start..end]
+        <[f32]>::mut_from_bytes(self.0.doubles_mut().as_mut_bytes()).unwrap_or_default()
     }
 }
-
-const LINE_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {
