@@ -150,7 +150,9 @@ impl Instance {
         let of_category = |weight: &f64| std::iter::repeat_n(*weight, states);
         let factors: Vec<f64> = weights.iter().flat_map(of_category).collect();
         let both = [&self.identity, &self.matrices[matrix]];
-        let folded = both.map(|matrix| matrix.folded(self.kernels, self.states, &factors));
+        let is_coded = self.coded[post];
+        let folded =
+            both.map(|matrix| matrix.folded(self.kernels, self.states, &factors, is_coded));
         Member {
             near: pre,
             child: Some(post),

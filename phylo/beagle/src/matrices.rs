@@ -81,7 +81,7 @@ impl Matrix {
     pub(crate) fn tabulate(&mut self, kernels: Kernels, states: usize) {
         if !self.tabulated {
             self.tabulated = true;
-            let unknown = unknown_span(kernels, states, |_, _| self.unknown);
+            let unknown = unknown_span(kernels, states, self.unknown);
             // One table of doubles is made first, so that both precisions have the same entries.
             let columns = self.columns.doubles();
             table(kernels, states, columns, &unknown, &mut self.table);
@@ -179,34 +179,39 @@ impl Matrix {
         root
     }
 
-    /// It with each row multiplied by `factors`, a span.
-    pub(crate) fn folded(&self, kernels: Kernels, states: usize, factors: &[f64]) -> Self {
+    /// It with each row multiplied by `factors`, a span: the table for a child with states, the
+    /// columns for another.
+    pub(crate) fn folded(
+        &self,
+        kernels: Kernels,
+        states: usize,
+        factors: &[f64],
+        is_coded: bool,
+    ) -> Self {
+        let mut folded = Self::default();
+        if is_coded {
+            let unknown = unknown_span(kernels, states, self.unknown);
+            let (from, to) = (self.columns.doubles(), &mut folded.table);
+            table(kernels, states, from, &unknown, to);
+            for span in to.doubles_mut().chunks_exact_mut(factors.len()) {
+                let both = span.iter_mut().zip(factors);
+                both.for_each(|(to, factor)| *to *= factor);
+            }
+            folded.round_table(kernels);
+            return folded;
+        }
         let padded = kernels.shape().states;
-        let mut columns = Buffer::new(kernels.shape().matrix() / 4);
-        let from = self.columns.doubles().chunks_exact(padded * padded);
-        let to = columns.doubles_mut().chunks_exact_mut(padded * padded);
-        for ((from, to), factors) in from.zip(to).zip(factors.chunks_exact(padded)) {
-            for (from, to) in from.chunks_exact(padded).zip(to.chunks_exact_mut(padded)) {
-                for ((to, from), factor) in to.iter_mut().zip(from).zip(factors) {
-                    *to = from * factor;
-                }
+        folded.columns.resize(kernels.shape().matrix() / 4);
+        let to = folded.columns.doubles_mut();
+        to.copy_from_slice(self.columns.doubles());
+        let blocks = to.chunks_exact_mut(padded * padded);
+        for (block, factors) in blocks.zip(factors.chunks_exact(padded)) {
+            for column in block.chunks_exact_mut(padded) {
+                let both = column.iter_mut().zip(factors);
+                both.for_each(|(to, factor)| *to *= factor);
             }
         }
-        // Rows have different factors, so the unknown state has an entry for each row.
-        let entry = |rate: usize, i: usize| self.unknown * factors[rate * padded + i];
-        let unknown = unknown_span(kernels, states, entry);
-        let mut spans = Buffer::default();
-        table(kernels, states, columns.doubles(), &unknown, &mut spans);
-        // The table is complete: made again from `unknown` alone it would lack the factors.
-        let mut folded = Self {
-            columns,
-            unknown: self.unknown,
-            table: spans,
-            tabulated: true,
-            ..Self::default()
-        };
         folded.round(kernels);
-        folded.round_table(kernels);
         folded
     }
 
@@ -240,13 +245,10 @@ fn blocks<'a>(
     rows.zip(columns.chunks_exact_mut(padded * padded))
 }
 
-fn unknown_span(kernels: Kernels, states: usize, entry: impl Fn(usize, usize) -> f64) -> Vec<f64> {
-    let padded = kernels.shape().states;
+fn unknown_span(kernels: Kernels, states: usize, entry: f64) -> Vec<f64> {
     let mut span = vec![0.0; kernels.shape().span()];
-    for (rate, span) in span.chunks_exact_mut(padded).enumerate() {
-        for (i, to) in span[..states].iter_mut().enumerate() {
-            *to = entry(rate, i);
-        }
+    for span in span.chunks_exact_mut(kernels.shape().states) {
+        span[..states].fill(entry);
     }
     span
 }
@@ -494,10 +496,8 @@ impl Eigen {
         matrices: &mut [Matrix],
     ) {
         let values: Quad = std::array::from_fn(|k| self.values[k].0);
-        let exponents = rates
-            .iter()
-            .map(|rate| values.map(|value| value * (rate * length)));
-        let mut factors: Vec<Quad> = exponents.collect();
+        let exponents = |rate: &f64| values.map(|value| value * (rate * length));
+        let mut factors: Vec<Quad> = rates.iter().map(exponents).collect();
         exponentiate(kernels.isa(), &mut factors);
         for (order, matrix) in matrices.iter_mut().enumerate() {
             if order > 0 {

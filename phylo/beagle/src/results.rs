@@ -106,7 +106,8 @@ impl Instance {
                     if !matrix.is_set() {
                         return Err(Refusal::OutOfRange);
                     }
-                    folded.push(matrix.folded(self.kernels, self.states, &factors));
+                    let is_coded = self.coded[buffer];
+                    folded.push(matrix.folded(self.kernels, self.states, &factors, is_coded));
                 }
             }
         }
