@@ -109,22 +109,21 @@ pub(super) fn spectral_products<V: Lanes>(
     factors: &[Quad],
     out: &mut [Quad],
 ) {
-    let held = [
-        V::load(&vectors[0]),
-        V::load(&vectors[1]),
-        V::load(&vectors[2]),
-        V::load(&vectors[3]),
-    ];
+    let mut held = [V::zero(); QUAD];
+    for (held, vector) in held.iter_mut().zip(vectors) {
+        *held = <V as Lanes>::load(vector);
+    }
     for (factors, columns) in factors.iter().zip(out.as_chunks_mut::<QUAD>().0) {
         let mut grown = [[0.0; QUAD]; QUAD];
         for ((grown, row), factor) in grown.iter_mut().zip(inverse).zip(factors) {
-            V::load(row).mul(V::splat(*factor)).store(grown);
+            Lanes::mul(<V as Lanes>::load(row), V::splat(*factor)).store(grown);
         }
         for (j, column) in columns.iter_mut().enumerate() {
-            let mut sum = held[0].mul(V::splat(grown[0][j]));
-            sum = held[1].mul_add(V::splat(grown[1][j]), sum);
-            sum = held[2].mul_add(V::splat(grown[2][j]), sum);
-            held[3].mul_add(V::splat(grown[3][j]), sum).store(column);
+            let mut sum = V::zero();
+            for (vector, grown) in held.iter().zip(&grown) {
+                sum = Lanes::mul_add(*vector, V::splat(grown[j]), sum);
+            }
+            sum.store(column);
         }
     }
 }
