@@ -9,6 +9,7 @@ mod insertion;
 mod sites;
 mod unseen;
 
+pub(super) use clvs::room_bytes;
 pub(super) use insertion::{Source, StarEnd, Visit};
 pub(super) use unseen::Unseen;
 

@@ -11,6 +11,7 @@ use crate::kernel::repeats::{Classes, Pairs};
 use crate::kernel::{Buffer, Inner, Operand, Quad, Shape, SharedArena, Tip};
 use crate::likelihood::part::Part;
 use crate::likelihood::validity::{Child, SCRATCH_PLACES, Step};
+use sidecore_bare::width::ToU64;
 
 /// The CLVs and site repeats of all inner nodes.
 #[derive(Debug)]
@@ -263,6 +264,15 @@ impl ClvMemory {
         }
         clv.quads.resize(classes * self.span);
     }
+}
+
+/// Bytes that the classes of a node take in a chunk of some patterns, with their scalers.
+pub(in crate::likelihood) fn room_bytes(classes: usize, patterns: usize, shape: Shape) -> u64 {
+    let eighths = (classes * EIGHTHS).div_ceil(patterns.max(1));
+    let room = (eighths * patterns).div_ceil(EIGHTHS);
+    let values = room * shape.span() * size_of::<f64>();
+    let scalers = classes * shape.rates * size_of::<u16>();
+    (values + scalers).to_u64()
 }
 
 const EIGHTHS: usize = 8;
