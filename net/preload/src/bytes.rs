@@ -224,8 +224,8 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
         })
     };
     let is_nowhere = is_in_first_page(message.addr());
-    // SAFETY: as of recvmsg(2).
     if !is_nowhere
+        // SAFETY: as of recvmsg(2).
         && let Some(read) = unsafe { records::receive_message(file, &mut *message, flags) }
     {
         return read;

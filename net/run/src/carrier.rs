@@ -44,7 +44,7 @@ pub(crate) struct Carrier {
     /// Its datagrams without calls.
     pub(crate) direct: Direct,
     /// The rings of its process, while they carry its datagrams in place of the kernel.
-    pub(crate) records: Option<Records>,
+    pub(crate) records: Option<Box<Records>>,
 }
 
 impl Carrier {

@@ -81,7 +81,7 @@ impl Datagrams {
         socket.holder = Holder::lasting(caller, descriptor, socket.holder);
         socket.ring_place = Some(taken.lease);
         if let Some(carrier) = socket.carrier_mut() {
-            carrier.records = Some(records);
+            carrier.records = Some(Box::new(records));
         }
         let [number, slab, large, _] = taken.words;
         Ok([number, slab, large, is_v6.into()])
@@ -364,7 +364,8 @@ fn of_socket(table: &mut Table, inode: u64) -> Option<(&mut Records, Target)> {
     let carrier = socket.carrier_mut()?;
     let marks = carrier.habits.map(|habits| habits.marks);
     let marks = marks.unwrap_or_default();
-    Some((carrier.records.as_mut()?, Target { is_v6, peer, marks }))
+    let target = Target { is_v6, peer, marks };
+    Some((carrier.records.as_deref_mut()?, target))
 }
 
 /// True while the stack has no buffers for the longest datagram: what waits in a ring is not lost.

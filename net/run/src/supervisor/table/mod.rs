@@ -463,7 +463,7 @@ impl Table {
             let carrier = self.sockets.get(&inode).and_then(Socket::carrier);
             // What it sent before is sent first.
             let has_sent = carrier.is_some_and(|carrier| {
-                let has_more = carrier.records.as_ref().is_some_and(Records::has_more);
+                let has_more = carrier.records.as_deref().is_some_and(Records::has_more);
                 has_more || carrier.direct.has_frames()
             });
             if !has_sent && self.is_closed(inode) {
