@@ -42,9 +42,8 @@ impl Pages {
     /// `command`, of these words behind `sidecore`, and the commands below it with their notes.
     fn noted_below(&self, command: Command, words: &str) -> Command {
         let name = if words.is_empty() { "sidecore" } else { words };
-        let notes = self.notes().find(|(of, _)| *of == name);
-        let command = match (notes, command.get_after_help()) {
-            (Some((_, notes)), None) => command.after_help(notes),
+        let command = match self.notes().find(|(of, _)| *of == name) {
+            Some((_, notes)) if command.get_after_help().is_none() => command.after_help(notes),
             _ => command,
         };
         command.mut_subcommands(|inner| {
