@@ -42,8 +42,8 @@ impl Kind {
         ("codon", "Codons, three columns each", Self::Codon),
     ];
 
-    /// The alphabet of an alignment of this kind; codons are those of `code`. None where a character
-    /// is no state of multistate data.
+    /// The alphabet of an alignment of this kind; codons are those of `code`. None where a
+    /// character is no state of multistate data.
     #[must_use]
     pub fn alphabet(self, alignment: &Alignment, code: GeneticCode) -> Option<Alphabet> {
         Some(match self {

@@ -107,8 +107,8 @@ impl Evaluated {
         }
     }
 
-    /// Each column's log-likelihood on a line, if wanted: of several trees one after the other, with
-    /// tabs between.
+    /// Each column's log-likelihood on a line, if wanted: of several trees one after the other,
+    /// with tabs between.
     #[must_use]
     pub fn site_table(&self) -> String {
         match &self.found {

@@ -8,8 +8,9 @@
 //! - [`choice`]: models that an alignment or its parts ask for.
 //! - [`report`]: results for people and programs; [`picture`]: trees as SVG.
 //!
-//! Why here: the methods are `sidecore_phylo`'s and `sidecore_wide`'s. A workflow reads their input,
-//! refuses options that do not go together, calls them in order, and has all that is to be shown.
+//! Why here: the methods are `sidecore_phylo`'s and `sidecore_wide`'s. A workflow reads their
+//! input, refuses options that do not go together, calls them in order, and has all that is to be
+//! shown.
 //! Must stay true: nothing is printed, and no file is written but a run's own under its prefix.
 
 pub mod choice;

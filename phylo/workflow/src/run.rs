@@ -263,8 +263,8 @@ impl Opened {
         Ok((opened, Pool::start(config)?))
     }
 
-    /// Does the open work, of searches if teams of ranks may share it. `watch` sees what the observer
-    /// does, and says what is being done.
+    /// Does the open work; with a `setup` teams of ranks may share it. `watch` sees what the
+    /// observer does, and says what is being done.
     fn work(
         self,
         launch: &Launch<'_>,

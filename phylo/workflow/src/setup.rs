@@ -128,8 +128,8 @@ pub struct RunSetup<'c> {
 }
 
 impl<'c> RunSetup<'c> {
-    /// Reads the files of a run; `site_frequencies` are in place of the model's own, as the text of a
-    /// file has them, and `choose` gives the partition of the model `auto`.
+    /// Reads the files of a run. `site_frequencies` are the text of a file, in place of the model's
+    /// own; `choose` gives the partition of the model `auto`.
     ///
     /// # Errors
     /// [`WorkflowError`].

@@ -458,8 +458,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// The partitions of an alignment, which was read from `msa`, under a model or as the lines of a
-    /// file name them.
+    /// The partitions of an alignment, which was read from `msa`: under a model, or as the lines of
+    /// a file name them.
     ///
     /// # Errors
     /// [`DataError`].
