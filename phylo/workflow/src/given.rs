@@ -54,7 +54,7 @@ pub struct Given<'g> {
     pub wanted: Wanted,
 }
 
-/// What is wanted of given trees besides their likelihoods.
+/// Wishes beyond the likelihoods of given trees.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted {
     /// Each column's log-likelihood.

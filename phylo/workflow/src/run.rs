@@ -84,7 +84,7 @@ pub enum Ended<T> {
     Member,
 }
 
-/// What searches and bootstraps have found.
+/// Results of searches and bootstraps.
 #[derive(Debug)]
 pub struct Found {
     /// The report, with the files that were written.
