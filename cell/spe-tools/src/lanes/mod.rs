@@ -91,6 +91,7 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
         lanes
     };
     let mut pass = pass::Pass::new(&text, &types, lanes, (unions, members));
+    pass.warns = warns;
     pass.run();
     let (edits, inexact) = pass.finish();
     let line = |one: pass::Inexact| {

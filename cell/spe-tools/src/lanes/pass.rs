@@ -29,6 +29,8 @@ pub(super) struct Pass<'a> {
     united: BTreeSet<usize>,
     edits: Edits,
     inexact: Vec<Inexact>,
+    /// True where what is not exact is only said.
+    pub(super) warns: bool,
 }
 
 /// A place whose numbers would not be the SPU's.
@@ -66,6 +68,7 @@ impl<'a> Pass<'a> {
             united: BTreeSet::new(),
             edits: Edits::default(),
             inexact: Vec::new(),
+            warns: false,
         }
     }
 

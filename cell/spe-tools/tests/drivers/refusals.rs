@@ -246,8 +246,13 @@ fn conversions_that_no_cast_can_say_are_refused() {
         ),
         (
             "v.c",
-            "int h(vector unsigned int v) { return *((unsigned char *)&v + 1); }",
+            "int h(vector unsigned int w) { return *((unsigned char *)&w + 1); }",
             "7: error: lanes: elements of size 4 are read as elements of size 1 in memory; cast",
+        ),
+        (
+            "w.c",
+            "int h(vector unsigned int v) { return *((unsigned char *)&v + 1); }",
+            "lanes: elements of another size are read in memory; cast the vector itself",
         ),
         (
             "r.cpp",

@@ -115,10 +115,6 @@ impl Pass<'_> {
                 return;
             }
         }
-        // Nothing is known of it.
-        if from == UNKNOWN {
-            return;
-        }
         // Numbers looked at through numbers: this machine's order shows where a part is read.
         if !several {
             if narrow
@@ -136,7 +132,15 @@ impl Pass<'_> {
         if self.lanes == Lanes::Auto && (bytes || buffer) {
             return;
         }
-        self.refuse_look(open, from, to);
+        if from != UNKNOWN {
+            self.refuse_look(open, from, to);
+        } else if !self.warns {
+            // The compiler refuses it, or not.
+            let (start, behind) = (text.start(cast.start), text.end(end - 1));
+            let call = format!("__lane_known({}, ", to.width);
+            self.edits.replace(start, start, call);
+            self.edits.replace(behind, behind, ")");
+        }
     }
 
     fn refuse_look(&mut self, place: usize, from: Shape, to: Shape) {
