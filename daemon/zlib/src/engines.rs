@@ -11,7 +11,7 @@
 use crate::memory::{Bytes, NoMemory};
 use crate::process::{ProcessMark, is_limited};
 use sidecore_attach::Trust;
-use sidecore_daemon::client::{Client, ClientOptions, Job, KernelId, Outcome, Ticket};
+use sidecore_daemon::client::{Client, ClientOptions, Job, KernelId, Ticket};
 use sidecore_daemon::find_socket;
 use sidecore_daemon::served::{Registry, Served};
 use sidecore_deflate::{BLOCK_BYTES, Deflater, block_bytes_max, served};
@@ -41,17 +41,6 @@ pub(crate) fn deflate(
         out.truncate(before);
     }
     deflate_here(raw, level, is_last, out)
-}
-
-/// Inflates parts of a raw stream on engines. Each refers to nothing before it, and ends at a byte
-/// with a block that is not the stream's last. `take` has the output of each in their order, and
-/// answers false to end it. `None` where engines are not there or busy, or where a part is no such
-/// part.
-pub(crate) fn inflate<'s>(
-    parts: impl Iterator<Item = &'s [u8]>,
-    take: impl FnMut(&[u8]) -> bool,
-) -> Option<()> {
-    Attachment::current()?.inflate(parts, take)
 }
 
 /// Allocates all that blocks need besides a stream's own memory: a program that begins a stream
@@ -187,8 +176,7 @@ static GIVEN: AtomicUsize = AtomicUsize::new(0);
 struct Attachment {
     process: ProcessMark,
     client: Client,
-    deflate: KernelId,
-    inflate: KernelId,
+    kernel: KernelId,
 }
 
 static CURRENT: AtomicPtr<Attachment> = AtomicPtr::new(std::ptr::null_mut());
@@ -259,8 +247,7 @@ impl Attachment {
             ..ClientOptions::default()
         };
         let client = Client::detached(socket, options);
-        let deflate = client.kernel(served::Deflate::NAME).ok()?;
-        let inflate = client.kernel(served::Inflate::NAME).ok()?;
+        let kernel = client.kernel(served::Deflate::NAME).ok()?;
         for _ in 0..ATTACH_LOOKS {
             // It looks for the daemon's answer whenever memory is requested.
             drop(client.buffer(1));
@@ -268,8 +255,7 @@ impl Attachment {
                 return Some(Self {
                     process: ProcessMark::new()?,
                     client,
-                    deflate,
-                    inflate,
+                    kernel,
                 });
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -279,7 +265,8 @@ impl Attachment {
 
     /// `None` where it did not come to an end; then `out` holds part of it.
     fn deflate(&self, raw: &[u8], level: u8, is_last: bool, out: &mut Bytes) -> Option<()> {
-        let depth = self.depth();
+        // Each engine finds its next block without this thread, which takes others in meanwhile.
+        let depth = (2 * self.client.engines() + 2).min(FLYING_MAX);
         let mut flying = VecDeque::with_capacity(depth);
         let mut patience = PATIENCE;
         let mut begun = 0;
@@ -299,52 +286,12 @@ impl Attachment {
         }
     }
 
-    /// Jobs in flight: each engine finds its next one without this thread, which takes others in
-    /// meanwhile.
-    fn depth(&self) -> usize {
-        (2 * self.client.engines() + 2).min(FLYING_MAX)
-    }
-
-    fn inflate<'s>(
-        &self,
-        mut parts: impl Iterator<Item = &'s [u8]>,
-        mut take: impl FnMut(&[u8]) -> bool,
-    ) -> Option<()> {
-        let depth = self.depth();
-        let mut flying = VecDeque::with_capacity(depth);
-        loop {
-            while flying.len() < depth
-                && let Some(part) = parts.next()
-            {
-                let mut input = self.client.buffer(part.len() + LAST_BLOCK.len());
-                let (raw, end) = input.bytes_mut().split_at_mut(part.len());
-                raw.copy_from_slice(part);
-                end.copy_from_slice(&LAST_BLOCK);
-                let output = self.client.buffer(INFLATED_MAX);
-                let job = Job::new(self.inflate).input(input).output(output);
-                flying.push_back(self.client.submit(job).ok()?);
-            }
-            let Some(first) = flying.pop_front() else {
-                return Some(());
-            };
-            let outcome: Outcome = match first.wait_for(PATIENCE) {
-                Ok(outcome) => outcome,
-                Err(ticket) if ticket.cancel() => return None,
-                Err(ticket) => ticket.wait(),
-            };
-            let bytes = usize::try_from(outcome.result.ok()?.words[0]).ok()?;
-            if !take(outcome.outputs.first()?.bytes().get(..bytes)?) {
-                return None;
-            }
-        }
-    }
-
     /// `None` where there is no room for another job.
     fn submit<'r>(&self, raw: &'r [u8], level: u8, is_last: bool) -> Option<Flying<'r>> {
         let mut input = self.client.buffer(raw.len());
         input.bytes_mut().copy_from_slice(raw);
         let output = self.client.buffer(block_bytes_max(raw.len()));
-        let job = Job::new(self.deflate)
+        let job = Job::new(self.kernel)
             .words(&[level.into(), is_last.into()])
             .input(input)
             .output(output);
@@ -401,10 +348,6 @@ fn since_start_ms() -> u64 {
 pub(crate) const GATHERED_BLOCKS: usize = 8;
 /// Streams that gather so at a time.
 const LEAVES_MAX: usize = 8;
-/// An empty block that ends a stream (RFC 1951, 3.2.6): the code of 7 bits for the end.
-const LAST_BLOCK: [u8; 2] = [3, 0];
-/// Output of a part of a stream, at most: two blocks, of which the first may be stored.
-pub(crate) const INFLATED_MAX: usize = 2 * BLOCK_BYTES;
 /// Blocks of a thread that are at the daemon at once.
 const FLYING_MAX: usize = 16;
 /// Room for these of two threads, raw and deflated.

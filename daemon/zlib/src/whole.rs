@@ -168,9 +168,6 @@ pub unsafe extern "C-unwind" fn uncompress2(
             && *room > 0
             && settings().used != Use::Off
         {
-            if *bytes > sidecore_deflate::BLOCK_BYTES.to_u64() {
-                engines::look();
-            }
             // SAFETY: the caller's promise.
             let whole = unsafe {
                 let input = std::slice::from_raw_parts(source, bytes.to_usize());

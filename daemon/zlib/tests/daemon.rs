@@ -80,65 +80,6 @@ fn wanted(raw: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// The answer of `uncompress2` for a stream of `raw_bytes`, the bytes that it took, and its output.
-fn uncompress(stream: &[u8], raw_bytes: usize) -> (i32, u64, Vec<u8>) {
-    let (mut bytes, mut taken) = (raw_bytes as u64, stream.len() as u64);
-    let mut raw = vec![0xa5; raw_bytes];
-    // SAFETY: both buffers are there.
-    let code = unsafe {
-        sidecore_z::uncompress2(raw.as_mut_ptr(), &mut bytes, stream.as_ptr(), &mut taken)
-    };
-    raw.truncate(bytes as usize);
-    (code, taken, raw)
-}
-
-/// Checks streams that engines inflate in parts against the answers without them.
-fn check_parts(daemon: &Daemon) {
-    // Letters of five bits without matches: each part is more than half as long as its output.
-    let raw: Vec<u8> = common::noise(3, 3 << 20)
-        .iter()
-        .map(|byte| byte % 30)
-        .collect();
-    let stream = wanted(&raw);
-    // A busy machine's engine may come too late; then the caller does it all.
-    let until_served = |work: &dyn Fn()| {
-        let begun = Instant::now();
-        let before = served_requests(daemon);
-        while served_requests(daemon) == before {
-            work();
-            assert!(begun.elapsed() < Duration::from_secs(60), "never served");
-        }
-    };
-    let whole = (0, stream.len() as u64, raw.clone());
-    until_served(&|| assert!(uncompress(&stream, raw.len()) == whole, "in parts"));
-    // The same by a stream, and behind it bytes that are not its own.
-    let mut longer = stream.clone();
-    longer.extend([0xee; 20]);
-    until_served(&|| {
-        let (code, taken, got) = common::ours::inflate_once(&longer, 15, raw.len() + 1);
-        assert_eq!((code, taken), (1, stream.len() as u64));
-        assert!(got == raw, "by a stream");
-    });
-    // Damage: Z_DATA_ERROR, or Z_BUF_ERROR where it makes the output longer.
-    for place in [0, 1, stream.len() / 3, stream.len() / 2, stream.len() - 1] {
-        let mut damaged = stream.clone();
-        damaged[place] ^= 4;
-        let code = uncompress(&damaged, raw.len()).0;
-        assert!(code == -3 || code == -5, "{code} for byte {place}");
-    }
-    assert_eq!(uncompress(&stream[..stream.len() / 2], raw.len()).0, -3);
-    assert_eq!(uncompress(&stream, raw.len() - 1).0, -5);
-    // Flushes that keep the history look the same, but their blocks are no parts.
-    let text = bytes(12, 3 << 20);
-    let mixed: Vec<u8> = raw.iter().zip(&text).map(|(a, b)| a ^ (b & 0x40)).collect();
-    for raw in [&text, &mixed] {
-        let flushed = common::theirs::deflate_with_flushes(raw, 100_000);
-        let (code, taken, got) = uncompress(&flushed, raw.len());
-        assert_eq!((code, taken), (0, flushed.len() as u64));
-        assert!(got == *raw, "after flushes that keep the history");
-    }
-}
-
 /// A gzip file by writes of a few kilobytes.
 fn write_file(path: &Path, raw: &[u8]) -> Vec<u8> {
     let name = CString::new(path.to_str().unwrap()).unwrap();
@@ -255,7 +196,6 @@ fn the_same_bytes_wherever_blocks_are_made() {
     let before = served_requests(&daemon);
     check_file(&folder.path().join("with.gz"), &raw, &wanted);
     assert!(served_requests(&daemon) > before, "a file's blocks");
-    check_parts(&daemon);
 
     // A child makes an attachment of its own, or none: it uses no lock that another thread held.
     // SAFETY: the child only makes the tested calls, and ends.

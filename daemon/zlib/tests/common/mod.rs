@@ -216,24 +216,4 @@ pub(crate) mod theirs {
         out.truncate(z.total_out as usize);
         out
     }
-    /// A zlib stream that is flushed behind each `piece` bytes, with its history kept.
-    pub(crate) fn deflate_with_flushes(raw: &[u8], piece: usize) -> Vec<u8> {
-        let mut z = blank();
-        let mut out = vec![0; raw.len() * 2 + 1000];
-        (z.next_out, z.avail_out) = (out.as_mut_ptr(), out.len() as u32);
-        // SAFETY: the buffers are there.
-        unsafe {
-            let bytes = size_of::<z_stream>() as i32;
-            let code = deflateInit2_(&mut z, 6, 8, 15, 8, 0, zlibVersion(), bytes);
-            assert_eq!(code, Z_OK);
-            for part in raw.chunks(piece) {
-                (z.next_in, z.avail_in) = (part.as_ptr(), part.len() as u32);
-                assert_eq!(super::deflate(&mut z, Z_SYNC_FLUSH), Z_OK);
-            }
-            assert_eq!(super::deflate(&mut z, Z_FINISH), Z_STREAM_END);
-            deflateEnd(&mut z);
-        }
-        out.truncate(z.total_out as usize);
-        out
-    }
 }
