@@ -561,7 +561,7 @@ mod tests {
         for number in 0..1000 {
             records.give(head(number), &[0; 1000]).unwrap();
         }
-        assert_eq!(read(&records, usize::MAX).len(), in_ring.into());
+        assert_eq!(read(&records, usize::MAX).len(), usize::from(in_ring));
         assert_eq!(records.flush(), Ok(false));
     }
 
