@@ -119,6 +119,23 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
     })
 }
 
+/// True where the user's source looks at a vector's memory as numbers of another size, or copies.
+fn looks_within(text: &crate::text::Text<'_>, types: &types::Types) -> bool {
+    (0..text.len()).any(|place| {
+        let copies = matches!(text.at(place), b"memcpy" | b"memmove");
+        let close = text.partner(place).filter(|_| text.at(place) == b"(");
+        let close = close.filter(|close| text.at(close - 1) == b"*" && text.is_users(place));
+        let number =
+            close.and_then(|close| Some((close, types.shape(text, place + 1, close - 1)?)));
+        let looks = number.is_some_and(|(close, to)| {
+            let name = (close + 1..text.len()).find(|at| !matches!(text.at(*at), b"(" | b"&"));
+            let from = name.and_then(|name| types.variable(text.at(name)));
+            from.is_some_and(|from| from.vector && from.width != to.width)
+        });
+        looks || (copies && text.is_users(place) && !types.widths.is_empty())
+    })
+}
+
 /// True where the user's source casts an intrinsic's result, whose elements may have a size that
 /// the source has no name for.
 fn casts_results(text: &crate::text::Text<'_>, types: &types::Types) -> bool {
