@@ -269,8 +269,8 @@ impl Chunk {
         self.fill_in(kernels, node)
     }
 
-    /// Does updates that [`together`] names. What an update writes is read by the next ones while it
-    /// is in the first-level cache.
+    /// Does updates that [`together`] names. What an update writes, the next ones read while it is
+    /// in the first-level cache.
     fn together(&mut self, context: Context<'_>, steps: &[Step]) {
         let kernels = context.kernels;
         let mut updates = Vec::with_capacity(steps.len());

@@ -190,8 +190,8 @@ impl Values {
         }
     }
 
-    /// As [`Self::resize`], with memory of an arena: a traversal goes through all buffers of a large
-    /// alignment, whose pages would be too many for the processor's tables.
+    /// As [`Self::resize`], with memory of an arena: a traversal goes through all buffers of a
+    /// large alignment, whose pages would be too many for the processor's tables.
     pub(crate) fn resize_in(&mut self, kernels: Kernels, spans: usize, arena: &SharedArena) {
         match self {
             Self::Double(values) => values.resize_in(spans * kernels.span() / 4, arena),
