@@ -14,8 +14,8 @@ pub const BLOCK_BYTES: usize = 192 << 10;
 /// The highest level; 0 stores.
 pub const LEVEL_MAX: u8 = 9;
 
-/// For each of zlib's levels, a fast one of the library whose output is about as large as zlib's, at
-/// most a hundredth larger (measured: docs/zlib.md).
+/// For each of zlib's levels, a fast one of the library whose output is about as large as zlib's,
+/// at most a hundredth larger (measured: docs/zlib.md).
 const LIBRARY_LEVELS: [i32; LEVEL_MAX as usize + 1] = [0, 1, 1, 2, 3, 5, 5, 6, 7, 8];
 
 /// The most bytes that a block of `raw_bytes` becomes: stored, and some room for the library.

@@ -2,8 +2,9 @@
 //!
 //! Top-down: `bytes`, `descriptors` and `waits` have the functions that programs call; `epoll`,
 //! `poll` and `stream` implement them for rings; `accepting` accepts sessions from listeners,
-//! `closing` handles their end; `datagrams` is UDP, `records` UDP by rings; `rings` and `interest` give rings to a
-//! descriptor, and handle its epoll registration; `blocking` sleeps in a call on one descriptor;
+//! `closing` handles their end; `datagrams` is UDP, `records` UDP by rings; `rings` and `interest`
+//! give rings to a descriptor, and handle its epoll registration; `blocking` sleeps in a call on
+//! one descriptor;
 //! `attachment` has the memory shared with the supervisor, `table` the records of descriptors,
 //! `spin` polls again before a thread sleeps, `real` has the intercepted functions, `marked` the
 //! calls by which filter and supervisor distinguish the library from the program.

@@ -1,6 +1,7 @@
 //! Formatted input of the SPU's own library, which leaves `scanf` and its like to the host.
 //!
-//! Must stay true: what is stored is cut at the store's end; a scan takes a bounded number of bytes.
+//! Must stay true: what is stored is cut at the store's end; a scan takes a bounded number of
+//! bytes.
 //! Source: newlib for the calls, C99 (7.19.6.2) for the conversions.
 
 use super::call::Call;

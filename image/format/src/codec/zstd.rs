@@ -50,7 +50,7 @@ impl ZstdInflater {
     }
 
     fn set(&mut self, parameter: DParameter) {
-        // Refused only inside a frame and outside the parameter's range, both of which are ruled out.
+        // Refused only inside a frame and outside the parameter's range: both are ruled out.
         let set = self.context.set_parameter(parameter);
         debug_assert!(set.is_ok(), "a parameter of libzstd, between two frames");
     }
