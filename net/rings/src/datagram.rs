@@ -314,7 +314,7 @@ impl Head {
         let read = held.read(&mut bytes, true, 0)?;
         // From the copy alone: the memory may change.
         let head = Self::read(&bytes).ok_or(Broken)?;
-        let is_whole = read == HEAD_BYTES && there - HEAD_BYTES >= head.bytes;
+        let is_whole = read == HEAD_BYTES && there >= HEAD_BYTES + head.bytes;
         if is_whole {
             Ok(Some(head))
         } else {
@@ -343,7 +343,7 @@ impl Head {
         let head = Self::read(&bytes).ok_or(Broken)?;
         let room = payload.get_mut(..head.bytes).ok_or(Broken)?;
         // Less than that was announced, or taken away again.
-        if there - HEAD_BYTES < head.bytes || stream.take(served, room)? < head.bytes {
+        if there < HEAD_BYTES + head.bytes || stream.take(served, room)? < head.bytes {
             return Err(Broken);
         }
         Ok(Some(head))
