@@ -70,13 +70,12 @@ impl Records {
     /// `receive_bytes`; none if the memory is too short.
     pub(crate) fn begin(mut ring: RingEnd, receive_bytes: usize) -> Option<Self> {
         ring.served = ring.view()?.begin_large();
+        let beyond = receive_bytes.saturating_sub(LARGE_RING_BYTES);
         Some(Self {
             ring,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
-            room: receive_bytes
-                .saturating_sub(LARGE_RING_BYTES)
-                .min(BACKLOG_BYTES_MAX),
+            room: beyond.min(BACKLOG_BYTES_MAX),
             receive_bytes,
             is_noted: false,
             delays: 0,
@@ -556,7 +555,7 @@ mod tests {
         assert_eq!(records.flush(), Ok(true));
         came.extend(read(&records, usize::MAX));
         assert_eq!(came, rest);
-        // The default of the kernel's leaves nothing beside the ring.
+        // With the kernel's default nothing waits outside of the ring.
         let mut records = self::records(212_992);
         for number in 0..1000 {
             records.give(head(number), &[0; 1000]).unwrap();

@@ -59,6 +59,9 @@ pub(super) struct Datagrams {
     ending: Vec<u64>,
     /// Rings that have ended in this round.
     ended: Vec<RingEnd>,
+    /// A ring's datagrams are being forwarded: no rings end meanwhile. A program that forges some
+    /// may send each to itself, and each end would forward the rest, one inside the other.
+    forwards: bool,
     /// Answers about interfaces, which programs ask for by netlink sockets.
     interfaces: interfaces::Interfaces,
 }

@@ -131,8 +131,8 @@ impl Datagrams {
         if !std::mem::replace(&mut records.is_noted, true) {
             self.noted.push(inode);
         }
-        if given == Err(Broken) {
-            self.end_rings(table, inode, true);
+        if given == Err(Broken) && !self.end_rings(table, inode, true) {
+            self.end_later(inode);
         }
         true
     }
@@ -162,6 +162,10 @@ impl Datagrams {
 
     /// Forwards what a program has sent by rings; false if the stack has no buffers for all of it.
     pub(super) fn take_records(&mut self, table: &mut Table, inode: u64) -> bool {
+        // As of most sockets.
+        if of_socket(table, inode).is_none() {
+            return true;
+        }
         for _ in 0..LAST_ROUNDS {
             match self.forward_records(table, inode, true) {
                 Ok(true) => return true,
@@ -203,6 +207,7 @@ impl Datagrams {
     ) -> Result<bool, Broken> {
         let mut payload = std::mem::take(&mut self.payload);
         payload.resize(PAYLOAD_BYTES_MAX, 0);
+        let forwards = std::mem::replace(&mut self.forwards, true);
         let mut done = Ok(false);
         for _ in 0..RECORDS_MAX {
             if waits && is_short(table) {
@@ -227,6 +232,7 @@ impl Datagrams {
             }
         }
         self.payload = payload;
+        self.forwards = forwards;
         let _ = Changed::publish();
         if let Some((records, _)) = of_socket(table, inode)
             && records.view().is_ok_and(|view| view.program_waits())
@@ -276,7 +282,7 @@ impl Datagrams {
     }
 
     /// Moves a socket from its rings back to the kernel; false while the program copies, unless
-    /// `by_force`.
+    /// `by_force`, and while datagrams of a ring are being forwarded.
     pub(in super::super) fn end_rings(
         &mut self,
         table: &mut Table,
@@ -286,6 +292,9 @@ impl Datagrams {
         let Some((records, _)) = of_socket(table, inode) else {
             return true;
         };
+        if self.forwards {
+            return false;
+        }
         // What finds no buffer would be lost: the library, or the loop, asks again; not for ever,
         // because the engine may be stopped.
         records.delays += 1;
@@ -336,7 +345,13 @@ impl Datagrams {
     /// The same as soon as no copy is in progress: another process uses the socket, or it has an
     /// error.
     pub(in super::super) fn end_rings_soon(&mut self, table: &mut Table, inode: u64) {
-        if !self.end_rings(table, inode, false) && !self.ending.contains(&inode) {
+        if !self.end_rings(table, inode, false) {
+            self.end_later(inode);
+        }
+    }
+
+    fn end_later(&mut self, inode: u64) {
+        if !self.ending.contains(&inode) {
             self.ending.push(inode);
         }
     }

@@ -1,9 +1,11 @@
 use super::route::Outgoing;
 use super::*;
+use crate::direct::Records;
 use crate::supervisor::tests::fixtures::{callers, table};
 use rustix::net::{RecvFlags, SendFlags};
-use sidecore_net_rings::datagram::Frame;
-use sidecore_sys::local_socket;
+use sidecore_net_rings::datagram::{Frame, HEAD_BYTES, Head};
+use sidecore_net_rings::{LARGE_BYTES, Lock, SLAB_BYTES, Served};
+use sidecore_sys::{SharedMap, Sharing, local_socket};
 use std::time::Duration;
 
 /// Programs' sockets, by their numbers.
@@ -282,6 +284,66 @@ fn frames_go_where_they_say() {
     assert_eq!(programs.receive(1), (b"last".to_vec(), Some(at(1))));
     programs.table.sweep();
     assert!(!programs.table.sockets.contains_key(&inode));
+}
+
+/// Rings, full of datagrams to `peer`, of a program that has broken its own position.
+fn forged(peer: SocketAddr) -> Records {
+    let memory = |bytes| {
+        let memory = SharedMap::reserve("test", bytes, Sharing::ReadWrite);
+        Rc::new(memory.unwrap())
+    };
+    let slab = memory(SLAB_BYTES);
+    let ring = RingEnd {
+        process: 0,
+        stream: 0,
+        memory: Rc::clone(&slab),
+        large: Some(memory(LARGE_BYTES)),
+        served: Served::default(),
+    };
+    let records = Records::begin(ring, 1 << 20).unwrap();
+    let head = Head {
+        bytes: 0,
+        peer,
+        to: at(1).ip(),
+        segment_bytes: 0,
+    };
+    let Lock::Held(mut held) = records.view().unwrap().lock() else {
+        panic!("the rings are new");
+    };
+    while held.room().unwrap() >= HEAD_BYTES {
+        assert_eq!(held.put(0, &head.bytes()), Ok(HEAD_BYTES));
+        held.publish(HEAD_BYTES);
+    }
+    drop(held);
+    // It has read what was not given.
+    slab.slice().write_at(256, &1_u64.to_le_bytes());
+    records
+}
+
+/// Each datagram would end the rings: thousands of ends, one inside the other.
+#[test]
+fn forged_rings_end_once() {
+    let its_peer = SocketAddr::from(([0; 4], 0));
+    for (peer, to) in [(None, at(1)), (Some(at(9)), its_peer)] {
+        let mut programs = Programs::at(&[1]);
+        if peer.is_some() {
+            programs.connect(0, peer);
+        }
+        let inode = programs.inode(0);
+        let socket = programs.table.sockets.get_mut(&inode).unwrap();
+        socket.carrier_mut().unwrap().records = Some(Box::new(forged(to)));
+        let has_rings = |programs: &Programs| {
+            let carrier = programs.table.sockets[&inode].carrier();
+            carrier.unwrap().records.is_some()
+        };
+        programs.datagrams.look_at_rings(&mut programs.table, inode);
+        assert!(has_rings(&programs));
+        programs.datagrams.end_again(&mut programs.table);
+        assert!(!has_rings(&programs));
+        programs.datagrams.end_again(&mut programs.table);
+        programs.datagrams.take_waiting(&mut programs.table);
+        assert!(!programs.datagrams.are_pressing());
+    }
 }
 
 #[test]
