@@ -256,12 +256,18 @@ impl Supervisor {
         self.streams.retake(&mut self.table);
         self.datagrams.end_again(&mut self.table);
         self.repeat_woken();
-        self.look_at_clock();
         // Last: most waiters have several reasons to be woken in one round.
+        self.wake_notified();
+        self.look_at_clock();
+        // Those that it has notified would sleep until the next round.
+        self.wake_notified();
+        news.len()
+    }
+
+    fn wake_notified(&mut self) {
         let rings = &mut self.streams.rings;
         self.datagrams.notify(&mut self.table, rings);
         rings.wake_notified();
-        news.len()
     }
 
     /// Waits for events; returns 0 if neither sessions nor rings have any.
