@@ -540,7 +540,7 @@ pub(crate) fn lines_on_kernel(name: &str, program: &str) -> Vec<String> {
     })
 }
 
-fn lines_of(name: &str, program: &str, runs: impl Fn(&Case, &Path) -> Run) -> Vec<String> {
+pub(crate) fn lines_of(name: &str, program: &str, by: impl Fn(&Case, &Path) -> Run) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let program = format!(
         "import sys; sys.path.insert(0, {:?}); from _case import *\n{program}",
@@ -550,7 +550,7 @@ fn lines_of(name: &str, program: &str, runs: impl Fn(&Case, &Path) -> Run) -> Ve
         name: name.to_owned(),
         command: vec![python(), "-c".into(), program.into()],
     };
-    let ran = runs(&case, folder.path());
+    let ran = by(&case, folder.path());
     let output = ran.output.strip_suffix("exit status: 0\n");
     let output = output.unwrap_or_else(|| panic!("{}{}", ran.output, ran.errors));
     output.lines().map(str::to_owned).collect()

@@ -1,9 +1,10 @@
 //! A run as its user sees it: exit status, signals, what it starts and what it leaves.
 
-use crate::cases::{lines_on_kernel, lines_over_stack};
-use crate::comparison::{PROGRAM, library, python};
+use crate::cases::{lines_of, lines_on_kernel, lines_over_stack};
+use crate::comparison::{Case, PROGRAM, library, over_stack, python};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 /// A run of the loopback.
@@ -291,10 +292,16 @@ fn datagrams_of_the_stack_are_what_they_are_on_the_kernel() {
          \x20   say(client.sendmsg([b'to ', b'the peer']), server.recv(20))\n\
          \x20   server.sendto(b'answer', client.getsockname()[:2])\n\
          \x20   say(client.recvfrom(20)[0])\n";
-    assert_eq!(
-        lines_over_stack("datagrams", program),
-        lines_on_kernel("datagrams", program)
-    );
+    let kernel = lines_on_kernel("datagrams", program);
+    assert_eq!(lines_over_stack("datagrams", program), kernel);
+    // As of a program that does not ask for rings.
+    let by_calls = lines_of("datagrams", program, |case, scratch| {
+        let words = ["env", "SIDECORE_NET_UDP_RINGS=0"].map(PathBuf::from);
+        let command = words.iter().chain(&case.command).cloned().collect();
+        let name = case.name.clone();
+        over_stack(&Case { name, command }, scratch, "")
+    });
+    assert_eq!(by_calls, kernel);
 }
 
 /// A socket of the stack whose datagrams have passed by rings, and the kernel's at the other end.
