@@ -1,11 +1,12 @@
 //! Intercepted calls that transfer bytes.
 
-use crate::real::{errno, is_in_first_page, real, set_errno};
+use crate::marked::{ask_routes, hear_routes, routes};
+use crate::real::{control, descriptors_in, errno, is_in_first_page, message_of, real, set_errno};
 use crate::rings::in_kernel;
 use crate::stream::{self, Done};
-use crate::table::{Kind, ROUTES, record};
-use crate::{accepting, attachment, closing, records, rings};
-use sidecore_sys::control_message::{ControlMessages, judge_for_tcp};
+use crate::table::{Kind, record};
+use crate::{accepting, closing, records, rings};
+use sidecore_sys::control_message::judge_for_tcp;
 use std::ffi::{c_int, c_uint, c_void};
 
 fn one(pointer: *const c_void, bytes: usize) -> libc::iovec {
@@ -22,15 +23,6 @@ fn pieces<'p>(pointer: *const libc::iovec, count: usize) -> Option<stream::Piece
     }
     // SAFETY: the program guarantees this number of elements.
     Some(unsafe { std::slice::from_raw_parts(pointer, count) })
-}
-
-/// A message without anything else.
-fn message_of(pieces: stream::Pieces<'_>) -> libc::msghdr {
-    // SAFETY: zeros are an empty message.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = pieces.as_ptr().cast_mut();
-    message.msg_iovlen = pieces.len() as _;
-    message
 }
 
 /// Finishes a call: with the result of the rings, or of the kernel, which is told that there were
@@ -282,7 +274,7 @@ pub unsafe extern "C" fn recvmmsg(
     if let Some(read) = unsafe { records::receive_many(file, messages, count, flags) } {
         return read;
     }
-    let are_kept = keeps_rings(file);
+    let are_kept = records::keep_rings(file);
     in_kernel(file, are_kept, move || {
         real!(recvmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
             flags => c_int, limit => *mut libc::timespec) -> c_int)
@@ -429,9 +421,7 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
     }
     let control = control(header);
     // Before the call: the receiver may use the descriptor as soon as it is sent.
-    for passed in passed_on(control.unwrap_or_default()) {
-        rings::bar(passed);
-    }
+    rings::bar_passed(control.unwrap_or_default());
     meet(file);
     let pieces = pieces(header.msg_iov, header.msg_iovlen as _);
     // The length is computed only if the kernel refuses the call.
@@ -470,70 +460,11 @@ pub unsafe extern "C" fn sendmmsg(
     if let Some(sent) = unsafe { records::send_many(file, messages, count, flags) } {
         return sent;
     }
-    let are_kept = keeps_rings(file);
+    let are_kept = records::keep_rings(file);
     in_kernel(file, are_kept, move || {
         real!(sendmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
             flags => c_int) -> c_int)
     })
-}
-
-/// True if a datagram socket keeps its rings in a call of many messages; a stream does not.
-fn keeps_rings(file: c_int) -> bool {
-    if !records::is_datagram(file) {
-        rings::bar(file);
-    }
-    records::are_kept(file)
-}
-
-/// The control messages of a message; an error if they exceed the kernel's limit.
-fn control(header: &libc::msghdr) -> Result<&[u8], c_int> {
-    // Its type differs between C libraries.
-    let bytes: usize = header.msg_controllen as _;
-    if header.msg_control.is_null() {
-        return Ok(&[]);
-    }
-    if bytes > CONTROL_BYTES_MAX {
-        return Err(libc::ENOBUFS);
-    }
-    // SAFETY: the program guarantees this number of bytes.
-    Ok(unsafe { std::slice::from_raw_parts(header.msg_control.cast(), bytes) })
-}
-
-/// Descriptors in control messages (SCM_RIGHTS), which other processes will use.
-fn passed_on(control: &[u8]) -> Vec<c_int> {
-    // Without one, no descriptor has rings that would have to go back.
-    if attachment::current().is_none() {
-        return Vec::new();
-    }
-    descriptors_in(control)
-}
-
-fn descriptors_in(control: &[u8]) -> Vec<c_int> {
-    let rights = ControlMessages::new(control)
-        .filter(|it| (it.level, it.kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS));
-    let numbers = rights.flat_map(|it| control[it.value].as_chunks().0);
-    numbers.map(|it| c_int::from_ne_bytes(*it)).collect()
-}
-
-/// True for a socket whose messages the supervisor has to see ([`ROUTES`]).
-#[inline]
-fn routes(file: c_int) -> bool {
-    record(file).is_some_and(|record| record.has(ROUTES))
-}
-
-/// send(2) to the kernel's address.
-fn ask_routes(file: c_int, from: *const c_void, bytes: usize, flags: c_int) -> isize {
-    let to = (&raw const KERNEL).cast::<libc::sockaddr>();
-    real!(sendto(file => c_int, from => *const c_void, bytes => usize, flags => c_int,
-        to => *const libc::sockaddr, KERNEL_BYTES => libc::socklen_t) -> isize)
-}
-
-/// recv(2), with room for a sender.
-fn hear_routes(file: c_int, to: *mut c_void, bytes: usize, flags: c_int) -> isize {
-    let (mut from, mut room) = (KERNEL, KERNEL_BYTES);
-    let from = (&raw mut from).cast::<libc::sockaddr>();
-    real!(recvfrom(file => c_int, to => *mut c_void, bytes => usize, flags => c_int,
-        from => *mut libc::sockaddr, &raw mut room => *mut libc::socklen_t) -> isize)
 }
 
 /// Copies a file's bytes to a stream.
@@ -655,12 +586,7 @@ fn meet(file: c_int) {
     }
 }
 
-/// Bytes of control messages (`net.core.optmem_max`).
-const CONTROL_BYTES_MAX: usize = 128 << 10;
 /// Pieces of a vector (IOV_MAX).
 const PIECES_MAX: usize = 1024;
-/// `struct sockaddr_nl` of the kernel.
-static KERNEL: [u16; 6] = [libc::AF_NETLINK as u16, 0, 0, 0, 0, 0];
-const KERNEL_BYTES: libc::socklen_t = 12;
 /// Bytes of a file copied at once.
 const FILE_BYTES: usize = 16 << 10;

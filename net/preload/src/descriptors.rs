@@ -196,7 +196,7 @@ pub unsafe extern "C" fn setsockopt(
         rings::bar(file);
     }
     if let Some(record) = record(file) {
-        records::judge_option(file, record, level, name);
+        rings::judge_option(file, record, level, name);
         // SO_RCVTIMEO or SO_SNDTIMEO may be among them; both are read again when needed.
         record.forget_patience();
     }

@@ -4,10 +4,9 @@
 //! `poll` and `stream` implement them for rings; `accepting` accepts sessions from listeners,
 //! `closing` handles their end; `datagrams` is UDP, `records` UDP by rings; `rings` and `interest`
 //! give rings to a descriptor, and handle its epoll registration; `blocking` sleeps in a call on
-//! one descriptor;
-//! `attachment` has the memory shared with the supervisor, `table` the records of descriptors,
-//! `spin` polls again before a thread sleeps, `real` has the intercepted functions, `marked` the
-//! calls by which filter and supervisor distinguish the library from the program.
+//! one descriptor; `attachment` has the memory shared with the supervisor, `table` the records of
+//! descriptors, `spin` polls again before a thread sleeps, `real` has the intercepted functions,
+//! `marked` the calls by which filter and supervisor distinguish the library from the program.
 //!
 //! Must stay true: without a supervisor, and for anything but a stream of the stack, a call goes to
 //! the C library and costs one load more; operations that rings do not support first return the

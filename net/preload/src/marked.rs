@@ -1,9 +1,11 @@
 //! System calls with a mark in an unused argument register: by it the filter lets them pass to the
-//! kernel, or the supervisor recognizes a call of the library.
+//! kernel, or the supervisor recognizes a call of the library. And calls of netlink sockets with an
+//! address, so that the supervisor sees them.
 //!
 //! Must stay true: the mark is cleared from its register when a call returns.
 
-use crate::real::{errno, int, length, set_errno};
+use crate::real::{errno, int, length, real, set_errno};
+use crate::table;
 use sidecore_net_rings::BY_ITSELF;
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
@@ -129,6 +131,31 @@ unsafe extern "C" {
 }
 
 const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+
+/// True for a socket whose messages the supervisor has to see ([`table::ROUTES`]).
+#[inline]
+pub(crate) fn routes(file: c_int) -> bool {
+    table::record(file).is_some_and(|record| record.has(table::ROUTES))
+}
+
+/// send(2) to the kernel's address.
+pub(crate) fn ask_routes(file: c_int, from: *const c_void, bytes: usize, flags: c_int) -> isize {
+    let to = (&raw const KERNEL).cast::<libc::sockaddr>();
+    real!(sendto(file => c_int, from => *const c_void, bytes => usize, flags => c_int,
+        to => *const libc::sockaddr, KERNEL_BYTES => libc::socklen_t) -> isize)
+}
+
+/// recv(2), with room for a sender.
+pub(crate) fn hear_routes(file: c_int, to: *mut c_void, bytes: usize, flags: c_int) -> isize {
+    let (mut from, mut room) = (KERNEL, KERNEL_BYTES);
+    let from = (&raw mut from).cast::<libc::sockaddr>();
+    real!(recvfrom(file => c_int, to => *mut c_void, bytes => usize, flags => c_int,
+        from => *mut libc::sockaddr, &raw mut room => *mut libc::socklen_t) -> isize)
+}
+
+/// `struct sockaddr_nl` of the kernel.
+static KERNEL: [u16; 6] = [libc::AF_NETLINK as u16, 0, 0, 0, 0, 0];
+const KERNEL_BYTES: libc::socklen_t = 12;
 
 /// The address of memory, as an argument of a system call.
 pub(crate) fn address<T>(memory: *const T) -> c_long {

@@ -146,6 +146,43 @@ pub(crate) unsafe fn move_message(from: &mut libc::mmsghdr, to: &libc::msghdr) {
     }
 }
 
+/// True if a message is for its socket's peer.
+pub(crate) fn has_no_name(header: &libc::msghdr) -> bool {
+    header.msg_name.is_null() || header.msg_namelen == 0
+}
+
+/// A message of pieces, without anything else.
+pub(crate) fn message_of(pieces: &[libc::iovec]) -> libc::msghdr {
+    // SAFETY: zeros are an empty message.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_ptr().cast_mut();
+    // Its type differs between C libraries.
+    message.msg_iovlen = pieces.len() as _;
+    message
+}
+
+/// The control messages of a message; an error if they exceed the kernel's limit.
+pub(crate) fn control(header: &libc::msghdr) -> Result<&[u8], c_int> {
+    // Its type differs between C libraries.
+    let bytes: usize = header.msg_controllen as _;
+    if header.msg_control.is_null() {
+        return Ok(&[]);
+    }
+    if bytes > CONTROL_BYTES_MAX {
+        return Err(libc::ENOBUFS);
+    }
+    // SAFETY: the program guarantees this number of bytes.
+    Ok(unsafe { std::slice::from_raw_parts(header.msg_control.cast(), bytes) })
+}
+
+/// The descriptors that control messages pass on (SCM_RIGHTS).
+pub(crate) fn descriptors_in(control: &[u8]) -> Vec<c_int> {
+    let rights = ControlMessages::new(control)
+        .filter(|it| (it.level, it.kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS));
+    let numbers = rights.flat_map(|it| control[it.value].as_chunks().0);
+    numbers.map(|it| c_int::from_ne_bytes(*it)).collect()
+}
+
 /// The pieces of a message.
 ///
 /// # Safety
@@ -285,6 +322,8 @@ pub(crate) fn is_in_first_page(address: usize) -> bool {
 const FIRST_PAGE: usize = 4096;
 /// Control messages among which a segment's length is looked for.
 const SEGMENT_CONTROL_BYTES_MAX: usize = 64;
+/// Bytes of control messages (`net.core.optmem_max`).
+const CONTROL_BYTES_MAX: usize = 128 << 10;
 /// Pieces of a program behind a frame.
 const PIECES_MAX: usize = 4;
 /// Pieces of any message (UIO_MAXIOV).

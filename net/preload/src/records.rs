@@ -10,8 +10,8 @@ use crate::blocking::{self, For, Limit};
 use crate::datagrams::{self, PLAIN_FLAGS, Source};
 use crate::interest;
 use crate::real::{
-    count as number_of, has_sound_name, is_in_first_page, pieces_of, real, segment_of, set_errno,
-    whole_of,
+    count as number_of, has_no_name, has_sound_name, is_in_first_page, message_of, pieces_of, real,
+    segment_of, set_errno, whole_of,
 };
 use crate::rings;
 use crate::stream::{self, Look, Pieces};
@@ -70,31 +70,17 @@ pub(crate) fn are_kept(file: c_int) -> bool {
     is_datagram(file) && rings::are_kept(file)
 }
 
+/// The same for a call of many messages, for which a stream loses its rings.
+pub(crate) fn keep_rings(file: c_int) -> bool {
+    if !is_datagram(file) {
+        rings::bar(file);
+    }
+    are_kept(file)
+}
+
 /// True for a UDP socket.
 pub(crate) fn is_datagram(file: c_int) -> bool {
     record(file).is_some_and(|record| record.has(table::DATAGRAMS))
-}
-
-/// The program sets an option: rings do not carry what most of them change.
-pub(crate) fn judge_option(file: c_int, record: &Record, level: c_int, name: c_int) {
-    if !record.has(table::DATAGRAMS) {
-        return;
-    }
-    let filters = [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF];
-    let has_filter = level == libc::SOL_SOCKET && filters.contains(&name);
-    let is_plain = match level {
-        libc::SOL_SOCKET => [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_PRIORITY],
-        libc::IPPROTO_IP => [libc::IP_TOS, libc::IP_TTL, libc::IP_TTL],
-        libc::IPPROTO_IPV6 => [
-            libc::IPV6_TCLASS,
-            libc::IPV6_UNICAST_HOPS,
-            libc::IPV6_UNICAST_HOPS,
-        ],
-        _ => [-1; 3],
-    };
-    if has_filter || record.settled_kind() == Kind::Ring && !is_plain.contains(&name) {
-        rings::bar(file);
-    }
 }
 
 /// The bytes of the next datagram, for FIONREAD; none without rings.
@@ -219,16 +205,6 @@ pub(crate) unsafe fn receive_many(
     }
     // SAFETY: by the caller.
     unsafe { datagrams::receive_many(file, messages, count, flags) }
-}
-
-/// A message without anything but pieces.
-fn message_of(pieces: Pieces<'_>) -> libc::msghdr {
-    // SAFETY: zeros are an empty message.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_iov = pieces.as_ptr().cast_mut();
-    // Its type differs between C libraries.
-    header.msg_iovlen = pieces.len() as _;
-    header
 }
 
 /// Receives a datagram from the rings: its bytes, or -1 and errno; none if it has no rings any
@@ -554,10 +530,6 @@ unsafe fn head_of(
         to: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         segment_bytes,
     })
-}
-
-fn has_no_name(header: &libc::msghdr) -> bool {
-    header.msg_name.is_null() || header.msg_namelen == 0
 }
 
 /// Writes a datagram, whole, if there is room for it.

@@ -5,6 +5,7 @@
 
 use crate::attachment::{self, Blocked};
 use crate::interest;
+use crate::real::descriptors_in;
 use crate::table::{self, Kind, Record, record};
 use sidecore_net_rings::TAKE_BACK;
 use std::ffi::c_int;
@@ -190,6 +191,28 @@ pub(crate) fn datagrams_kind() -> Kind {
     }
 }
 
+/// The program sets an option of a UDP socket: rings do not carry what most of them change.
+pub(crate) fn judge_option(file: c_int, record: &Record, level: c_int, name: c_int) {
+    if !record.has(table::DATAGRAMS) {
+        return;
+    }
+    let filters = [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF];
+    let has_filter = level == libc::SOL_SOCKET && filters.contains(&name);
+    let is_plain = match level {
+        libc::SOL_SOCKET => [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_PRIORITY],
+        libc::IPPROTO_IP => [libc::IP_TOS, libc::IP_TTL, libc::IP_TTL],
+        libc::IPPROTO_IPV6 => [
+            libc::IPV6_TCLASS,
+            libc::IPV6_UNICAST_HOPS,
+            libc::IPV6_UNICAST_HOPS,
+        ],
+        _ => [-1; 3],
+    };
+    if has_filter || record.settled_kind() == Kind::Ring && !is_plain.contains(&name) {
+        bar(file);
+    }
+}
+
 /// Makes the supervisor take a descriptor's rings back, whichever process has them.
 #[cold]
 pub(crate) fn give_back(descriptor: c_int) {
@@ -239,6 +262,17 @@ pub(crate) fn bar(descriptor: c_int) {
             _ => {}
         }
         return;
+    }
+}
+
+/// Other processes will use the descriptors in control messages (SCM_RIGHTS).
+pub(crate) fn bar_passed(control: &[u8]) {
+    // Without one, no descriptor has rings that would have to go back.
+    if attachment::current().is_none() {
+        return;
+    }
+    for passed in descriptors_in(control) {
+        bar(passed);
     }
 }
 
