@@ -515,9 +515,11 @@ fn many_datagrams_of_a_call_pass_by_rings() {
          \x20   asked = messages(sent, name)\n\
          \x20   say(libc.sendmmsg(client.fileno(), asked, count, 0), {it.done for it in asked})\n\
          \x20   say([int(server.recv(9)) for _ in range(count)] == list(range(count)))\n\
+         mark = datagrams(); mark.settimeout(20)\n\
          for count in 1, 7, 100:\n\
          \x20   for number in range(count): server.sendto(b'%04d' % number, own)\n\
-         \x20   time.sleep(.2)\n\
+         \x20   # Behind them: they have come, but for a moment.\n\
+         \x20   server.sendto(b'mark', mark.getsockname()[:2]); mark.recv(9); time.sleep(.2)\n\
          \x20   into = [ctypes.create_string_buffer(3 + it % 9) for it in range(count + 5)]\n\
          \x20   asked = messages(into)\n\
          \x20   got = libc.recvmmsg(client.fileno(), asked, count + 5, 0x10000, None)\n\
