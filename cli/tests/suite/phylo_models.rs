@@ -390,6 +390,12 @@ fn nonreversible_models_depend_on_the_root() {
     );
     let refused = run(here, &format!("{line} GTR"));
     assert!(said(&refused).contains("UNREST"), "{}", said(&refused));
+    let refused = run(here, "search --msa a.phy --prefix x --model NQ.pfam");
+    let text = said(&refused);
+    assert!(
+        text.contains("nonreversible") && !text.contains("no file"),
+        "{text}"
+    );
     let counted = json(&run(here, "root best.nwk --rootstrap best.nwk --json"));
     assert_eq!(counted["root"], 1.0);
 }

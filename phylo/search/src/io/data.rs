@@ -435,15 +435,15 @@ impl Reader {
     ) -> Result<Partitions, DataError> {
         let counted = with_states(model, || alignment.multistates());
         let name = model_name(&counted);
-        // No model has such a character outside braces, where numbers and paths stand.
-        let name = match model.contains(['.', '/']) && !model.contains('{') {
+        // Outside braces a point or a slash is a path's, or a known model's such as NQ.pfam.
+        let is_known = matches!(name, Err(ModelError::Contradiction { .. }));
+        let name = match !is_known && model.contains(['.', '/']) && !model.contains('{') {
             true => name.at(format_args!(
                 "--model {model} is no file that is there, and no model"
             ))?,
             false => name.at(format_args!("--model {model}"))?,
         };
-        let found = Partitions::whole(alignment, msa.display(), name);
-        let found = match found {
+        let found = match Partitions::whole(alignment, msa.display(), name) {
             Err(error @ DataError::WholeScaler) => {
                 Err(error).at(format_args!("--model {model}"))?
             }
