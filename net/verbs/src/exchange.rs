@@ -72,16 +72,23 @@ fn reserve(port: u16) -> Option<OwnedFd> {
         (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
         (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
     ];
-    // Hosts without IPv6 refuse one of its sockets.
-    any.into_iter().find_map(|(family, ip)| {
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).ok()?;
-        if family == AddressFamily::INET6 {
-            sockopt::set_ipv6_v6only(&socket, false).ok()?;
+    for (family, ip) in any {
+        // Hosts without IPv6 refuse one of its sockets.
+        let Ok(socket) = rustix::net::socket_with(family, SocketType::STREAM, flags, None) else {
+            continue;
+        };
+        if family == AddressFamily::INET6 && sockopt::set_ipv6_v6only(&socket, false).is_err() {
+            continue;
         }
         // Without SO_REUSEADDR, by which several processes could have the port.
-        rustix::net::bind(&socket, &SocketAddr::new(ip, port)).ok()?;
-        Some(socket)
-    })
+        match rustix::net::bind(&socket, &SocketAddr::new(ip, port)) {
+            Ok(()) => return Some(socket),
+            // Another process has it at an address of IPv6 at least, and would get peers' requests.
+            Err(rustix::io::Errno::ADDRINUSE) => return None,
+            Err(_) => {}
+        }
+    }
+    None
 }
 
 impl Core {
@@ -153,11 +160,14 @@ impl Core {
         if self.exchange.listener.is_some() {
             return Ok(());
         }
-        let socket = self.exchange.reserved.take();
-        let socket = socket.ok_or(libc::EADDRNOTAVAIL)?;
+        let kept = self.exchange.reserved.as_ref();
+        // A second descriptor: after an error the process still has the port of its numbers.
+        let socket = kept.ok_or(libc::EADDRNOTAVAIL)?.try_clone();
+        let socket = socket.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
         let options = options(u8::MAX, u8::MAX);
         let listener = self.device.listen_at(socket, BACKLOG, options);
         self.exchange.listener = Some(listener.map_err(|error| number_of(&error))?);
+        self.exchange.reserved = None;
         Ok(())
     }
 
@@ -291,7 +301,9 @@ impl Core {
     }
 
     fn turn_away(&mut self, connection: ConnectionId) {
-        self.device.reject(connection, &[]).ok();
+        // Without an answer: one that waits for its peer's end would take a place of the listener
+        // meanwhile, and anyone can ask. A pair tries again either way.
+        self.device.abort(connection).ok();
     }
 
     /// Accepts the request of a pair's peer, keeps it until the pair is ready, or rejects it.
@@ -304,7 +316,9 @@ impl Core {
         let Some(qp) = self.qps.get(handle) else {
             return self.turn_away(connection);
         };
-        let is_new = qp.connection.is_none() && matches!(qp.state, IBV_QPS_RESET | IBV_QPS_INIT);
+        let is_new = !qp.is_datagram
+            && qp.connection.is_none()
+            && matches!(qp.state, IBV_QPS_RESET | IBV_QPS_INIT);
         match &qp.direct {
             None if is_new => self.park(connection, greeting),
             Some(direct) if direct.peer == greeting.from && local == Some(direct.own.gid) => {
@@ -548,5 +562,10 @@ mod tests {
         assert!(reserve(port).is_none());
         drop(kept);
         assert!(reserve(port).is_some());
+        // Nor one that another socket has at a single address, of either family.
+        let alone: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        for other in alone.map(|ip| std::net::TcpListener::bind((ip, port))) {
+            assert!(other.is_err() || reserve(port).is_none());
+        }
     }
 }
