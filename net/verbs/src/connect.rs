@@ -66,15 +66,18 @@ impl Core {
         unsafe {
             let qp = (*id).qp;
             // rdma_connect(3): the number in the parameters counts only without a pair of its own.
-            if !qp.is_null() {
+            let handle = if qp.is_null() {
+                self.pair_with(number)?
+            } else {
                 let (_, handle) = qp_of(qp)?;
                 self.qps.find(handle, qp.addr())?;
-                return Some(handle);
-            }
+                handle
+            };
+            // A pair whose peer the program has named has its connection by that, and one of
+            // datagrams has none.
+            let found = self.qps.get(handle)?;
+            (found.direct.is_none() && !found.is_datagram).then_some(handle)
         }
-        // A pair whose peer the program has named has its connection by that.
-        let handle = self.pair_with(number)?;
-        (!self.is_direct(handle)).then_some(handle)
     }
 
     /// Reads that this side may serve, and have outstanding, as the peer's start frame says.

@@ -409,11 +409,12 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
     index: u32,
     target: *mut ibv_gid_entry,
     _flags: u32,
-    _bytes: usize,
+    bytes: usize,
 ) -> c_int {
-    // SAFETY: a context and a place for an entry, as ibv_query_gid_ex(3) demands.
+    // SAFETY: a context and a place of `bytes` bytes for an entry, as ibv_query_gid_ex(3) demands.
     unsafe {
-        if context_of(context).is_none() || target.is_null() || port != 1 {
+        let is_short = target.is_null() || bytes < size_of::<ibv_gid_entry>();
+        if context_of(context).is_none() || is_short || port != 1 {
             return libc::EINVAL;
         }
         let Some(entry) = entry(index) else {

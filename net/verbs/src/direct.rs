@@ -161,9 +161,11 @@ pub(crate) fn ends_of(route: &ibv_ah_attr) -> Result<(Ipv6Addr, Ipv6Addr), c_int
     let place = place.filter(|_| route.is_global != 0 && route.port_num == 1);
     let own = place.ok_or(libc::EINVAL)?.ip;
     let peer = address::from_halves(route.grh.dgid);
-    let is_one = !peer.is_unspecified() && !peer.is_multicast();
+    // Of IPv4, too: a datagram to all must not leave.
+    let address = peer.to_canonical();
+    let is_one = !address.is_unspecified() && !address.is_multicast();
     // An address of one family has no way to one of the other.
-    let is_reachable = peer.to_canonical().is_ipv4() == own.is_ipv4();
+    let is_reachable = address.is_ipv4() == own.is_ipv4();
     match is_one && is_reachable {
         true => Ok((identifier(own), peer)),
         false => Err(libc::EINVAL),
@@ -399,6 +401,22 @@ mod tests {
         ] {
             let expected = Duration::from_nanos(nanoseconds);
             assert_eq!(patience(timeout, retries), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_route_to_all_or_to_nothing_is_none() {
+        for (place, index) in address::places().iter().zip(0_u8..) {
+            let mut route: ibv_ah_attr = zeroed();
+            (route.is_global, route.port_num, route.grh.sgid_index) = (1, 1, index);
+            route.grh.dgid = address::gid(place.ip);
+            let own = identifier(place.ip);
+            assert_eq!(ends_of(&route), Ok((own, own)));
+            for text in ["::", "ff02::1", "::ffff:0.0.0.0", "::ffff:224.0.0.1"] {
+                let other: Ipv6Addr = text.parse().unwrap();
+                route.grh.dgid = address::gid(other.into());
+                assert_eq!(ends_of(&route), Err(libc::EINVAL), "{text}");
+            }
         }
     }
 

@@ -169,6 +169,10 @@ unsafe fn attach_qp(
         if (*id).verbs.is_null() || !(*id).qp.is_null() {
             return Err(libc::EINVAL);
         }
+        // An identifier connects its pair, and datagrams have no connection.
+        if attr.qp_type == IBV_QPT_UD {
+            return Err(libc::EOPNOTSUPP);
+        }
         let pd = pd_for(id, pd)?;
         // One process has one engine, and so one device: contexts of it may be mixed.
         if attr.srq.is_null() {
