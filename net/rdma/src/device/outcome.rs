@@ -4,6 +4,7 @@
 //! room.
 
 use super::link::{Link, Reported};
+use super::tables::Links;
 use super::transport::Net;
 use super::{
     ACCEPTS_MAX, BACKLOG_MAX, Device, Event, LINGER, LISTENERS_MAX, ListenerId, Listening, Queued,
@@ -267,14 +268,14 @@ impl Device {
     /// Accepts new connections of a listener.
     pub(super) fn take_connections(&mut self, listener: u32) {
         for _ in 0..ACCEPTS_MAX {
-            let Some(listening) = self.listeners.get_mut(listener) else {
+            let Some(listening) = self.listeners.get(listener) else {
                 return;
             };
             let (options, is_full) = (
                 listening.options,
                 listening.pending.len() >= listening.backlog,
             );
-            let silent = self.oldest_silent(listener);
+            let silent = oldest_silent(listening, &self.links);
             if is_full && silent.is_none() {
                 // The backlog is full of requests: further connections wait in the transport.
                 self.net.rest(listener, true);
@@ -312,16 +313,6 @@ impl Device {
         self.net.has_more(listener);
     }
 
-    /// The oldest connection of a listener without a request: it is evicted first.
-    pub(super) fn oldest_silent(&self, listener: u32) -> Option<u32> {
-        let listening = self.listeners.get(listener)?;
-        let silent = |index: &&u32| {
-            let link = self.links.peek(**index);
-            link.is_some_and(|link| link.reported < Reported::Requested)
-        };
-        listening.pending.iter().find(silent).copied()
-    }
-
     /// The engine is gone.
     pub(super) fn lose_all(&mut self) {
         for index in self.links.indices() {
@@ -335,9 +326,17 @@ impl Device {
     }
 }
 
+/// The oldest connection of a listener without a request: it is evicted first.
+fn oldest_silent(listening: &Listening, links: &Links) -> Option<u32> {
+    let silent = |index: &&u32| {
+        let link = links.peek(**index);
+        link.is_some_and(|link| link.reported < Reported::Requested)
+    };
+    listening.pending.iter().find(silent).copied()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::tables::Links;
     use super::*;
     use crate::{ConnectionId, Post, Queues, Transport, Work};
     use std::net::SocketAddr;
