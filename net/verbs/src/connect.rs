@@ -7,7 +7,7 @@ use crate::event::News;
 use crate::pair::{options, qp_of};
 use crate::state::{Core, Users};
 use crate::{address, fail, number_of};
-use sidecore_rdma::{ConnectionId, End, ListenerId};
+use sidecore_rdma::{ConnectionId, Device, End, ListenerId};
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 
@@ -59,6 +59,15 @@ unsafe fn private_data(data: *const c_void, count: u8) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count.into()) }.to_vec()
 }
 
+/// Reads that this side may serve, and have outstanding, as the peer's start frame says.
+fn depths_of(device: &Device, connection: ConnectionId) -> (u8, u8) {
+    let pair = device.pair(connection);
+    let depths = pair.and_then(|pair| pair.depths().1);
+    let least = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
+    // What the peer serves is what this side may have outstanding, and the other way round.
+    depths.map_or((0, 0), |(ird, ord)| (least(ord), least(ird)))
+}
+
 impl Core {
     /// The handle of an identifier's pair: its own one, or the one with a number.
     unsafe fn pair_of(&mut self, id: *mut rdma_cm_id, number: u32) -> Option<u32> {
@@ -67,7 +76,7 @@ impl Core {
             let qp = (*id).qp;
             // rdma_connect(3): the number in the parameters counts only without a pair of its own.
             let handle = if qp.is_null() {
-                self.pair_with(number)?
+                self.exchange.pair_with(number)?
             } else {
                 let (_, handle) = qp_of(qp)?;
                 self.qps.find(handle, qp.addr())?;
@@ -78,15 +87,6 @@ impl Core {
             let found = self.qps.get(handle)?;
             (found.direct.is_none() && !found.is_datagram).then_some(handle)
         }
-    }
-
-    /// Reads that this side may serve, and have outstanding, as the peer's start frame says.
-    fn depths_of(&self, connection: ConnectionId) -> (u8, u8) {
-        let pair = self.device.pair(connection);
-        let depths = pair.and_then(|pair| pair.depths().1);
-        let least = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
-        // What the peer serves is what this side may have outstanding, and the other way round.
-        depths.map_or((0, 0), |(ird, ord)| (least(ord), least(ird)))
     }
 
     /// A peer asks for a connection.
@@ -112,7 +112,7 @@ impl Core {
             return;
         };
         let number = old.channel;
-        let asked = self.depths_of(connection);
+        let asked = depths_of(&self.device, connection);
         // SAFETY: the structure of a listener that exists, and the context of the process.
         let object = unsafe {
             let parent: *mut IdObject = std::ptr::with_exposed_provenance_mut(address);
@@ -156,14 +156,14 @@ impl Core {
             .get(&connection)
             .copied()
             .unwrap_or_default();
-        if let Some(qp) = users.qp.filter(|&qp| self.is_direct(qp)) {
+        if let Some(qp) = users.qp.filter(|&qp| self.qps.is_direct(qp)) {
             return self.joined(qp, connection, &data);
         }
         if let Some(qp) = users.qp {
             // Before the event: the program may post as soon as it reads that.
             self.set_state(qp, IBV_QPS_RTS);
         }
-        let depths = self.depths_of(connection);
+        let depths = depths_of(&self.device, connection);
         let local = self.device.addresses(connection).map(|both| both.0);
         let Some(handle) = users.id else {
             return;
@@ -193,7 +193,7 @@ impl Core {
         // Out of the table first: what is raised below must not look for it again.
         let users = self.connections.remove(&connection).unwrap_or_default();
         self.device.close(connection).ok();
-        self.unpark(connection);
+        self.exchange.unpark(connection);
         let goes_on = users.qp.is_some_and(|qp| self.parted(qp, connection, end));
         if let Some(handle) = users.qp.filter(|_| !goes_on) {
             let context = self.qps.get(handle).map(|qp| {
@@ -211,7 +211,7 @@ impl Core {
             };
             if let (Some(context), Some(event)) = (context, event) {
                 let address = self.qps.address(handle);
-                self.raise_async(context, address, event);
+                self.contexts.raise_async(context, address, event);
             }
         }
         let Some(handle) = users.id else {

@@ -12,7 +12,7 @@ use crate::exchange::port_of;
 use crate::fast::Request;
 use crate::state::{Core, flushed};
 use sidecore_bare::width::ToUsize;
-use sidecore_rdma::{Access, PairId, Piece, Receive};
+use sidecore_rdma::{Access, Adapter, Device, PairId, Piece, Receive};
 use std::ffi::c_int;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -118,34 +118,106 @@ fn route_header(from: Ipv6Addr, to: Ipv6Addr, bytes: usize) -> [u8; ROUTE_BYTES]
     header
 }
 
-impl Core {
-    /// Opens the sockets of datagram pairs, one for each address of the port.
+/// The sockets of datagram pairs, by the identifiers of their addresses.
+#[derive(Default)]
+pub(crate) struct Datagrams(Vec<(Ipv6Addr, UdpSocket)>);
+
+impl Datagrams {
+    /// Opens the sockets, one for each address of the port.
     ///
     /// # Errors
     /// The process has no port; a stack has no datagrams here.
-    pub(crate) fn open_datagrams(&mut self) -> Result<(), c_int> {
-        if !self.datagrams.is_empty() {
+    pub(crate) fn open(&mut self, device: &mut Device, port: Option<u16>) -> Result<(), c_int> {
+        if !self.0.is_empty() {
             return Ok(());
         }
         if address::is_on_stack() {
             return Err(libc::EOPNOTSUPP);
         }
-        let port = self.own_port().ok_or(libc::EADDRNOTAVAIL)?;
+        let port = port.ok_or(libc::EADDRNOTAVAIL)?;
         for place in address::places() {
             let Ok(socket) = UdpSocket::bind((place.ip, port)) else {
                 continue;
             };
             let is_ready = socket.set_nonblocking(true).is_ok();
-            if is_ready && self.device.watch(socket.as_fd()).is_ok() {
-                self.datagrams.push((identifier(place.ip), socket));
+            if is_ready && device.watch(socket.as_fd()).is_ok() {
+                self.0.push((identifier(place.ip), socket));
             }
         }
-        match self.datagrams.is_empty() {
+        match self.0.is_empty() {
             true => Err(libc::EADDRNOTAVAIL),
             false => Ok(()),
         }
     }
+}
 
+/// Appends the bytes of pieces to a datagram.
+///
+/// # Errors
+/// A piece is not registered; together they are too long.
+fn gather(
+    adapter: &Adapter,
+    owner: PairId,
+    pieces: &[Piece],
+    to: &mut Vec<u8>,
+) -> Result<(), c_int> {
+    for piece in pieces {
+        let count = piece.bytes.to_usize();
+        if count > DATAGRAM_MAX {
+            return Err(libc::EINVAL);
+        }
+        let place = adapter.check(owner, *piece, Access::NONE);
+        match place {
+            Ok(Some(place)) => {
+                // SAFETY: registered memory of the program, as was just checked, which it
+                // leaves alone until the completion.
+                let bytes = unsafe { std::slice::from_raw_parts(place, count) };
+                to.extend_from_slice(bytes);
+            }
+            _ if count == 0 => {}
+            _ => return Err(libc::EINVAL),
+        }
+    }
+    Ok(())
+}
+
+/// Writes parts one after the other into a receive.
+///
+/// # Errors
+/// The status of its completion: it is too short, or its memory is not registered.
+fn scatter(
+    adapter: &Adapter,
+    owner: PairId,
+    receive: &Receive,
+    parts: [&[u8]; 2],
+) -> Result<(), c_int> {
+    let room: usize = receive.pieces.iter().map(|one| one.bytes.to_usize()).sum();
+    if room < parts[0].len() + parts[1].len() {
+        return Err(IBV_WC_LOC_LEN_ERR);
+    }
+    let [mut first, mut rest] = parts;
+    for piece in receive.pieces.iter().filter(|piece| piece.bytes > 0) {
+        let place = adapter.check(owner, *piece, Access::LOCAL_WRITE);
+        let Ok(Some(mut place)) = place else {
+            return Err(IBV_WC_LOC_PROT_ERR);
+        };
+        let mut left = piece.bytes.to_usize();
+        for part in [&mut first, &mut rest] {
+            let (now, later) = part.split_at(left.min(part.len()));
+            // SAFETY: `left` bytes of registered memory at `place`, as was just checked, which
+            // the program leaves alone until the completion.
+            unsafe {
+                place.copy_from_nonoverlapping(now.as_ptr(), now.len());
+                place = place.add(now.len());
+            }
+            left -= now.len();
+            *part = later;
+        }
+    }
+    Ok(())
+}
+
+impl Core {
     /// Posts a request of a datagram pair.
     ///
     /// # Errors
@@ -195,13 +267,13 @@ impl Core {
         let mut datagram = header.to_bytes().to_vec();
         match request.copied {
             Some((begin, count)) => datagram.extend_from_slice(&bytes[begin..begin + count]),
-            None => self.gather(owner, &request.pieces, &mut datagram)?,
+            None => gather(self.device.adapter(), owner, &request.pieces, &mut datagram)?,
         }
         if datagram.len() > Header::BYTES + DATAGRAM_MAX {
             return Err(libc::EINVAL);
         }
         let port = port_of(target.number);
-        let socket = self.datagrams.iter().find(|(gid, _)| *gid == from);
+        let socket = self.datagrams.0.iter().find(|(gid, _)| *gid == from);
         if let (Some(port), Some((_, socket))) = (port, socket) {
             let to = SocketAddr::new(to.to_canonical(), port);
             // What finds no room is lost, as on every way.
@@ -220,36 +292,11 @@ impl Core {
         Ok(())
     }
 
-    /// Appends the bytes of pieces to a datagram.
-    ///
-    /// # Errors
-    /// A piece is not registered; together they are too long.
-    fn gather(&self, owner: PairId, pieces: &[Piece], to: &mut Vec<u8>) -> Result<(), c_int> {
-        for piece in pieces {
-            let count = piece.bytes.to_usize();
-            if count > DATAGRAM_MAX {
-                return Err(libc::EINVAL);
-            }
-            let place = self.device.adapter().check(owner, *piece, Access::NONE);
-            match place {
-                Ok(Some(place)) => {
-                    // SAFETY: registered memory of the program, as was just checked, which it
-                    // leaves alone until the completion.
-                    let bytes = unsafe { std::slice::from_raw_parts(place, count) };
-                    to.extend_from_slice(bytes);
-                }
-                _ if count == 0 => {}
-                _ => return Err(libc::EINVAL),
-            }
-        }
-        Ok(())
-    }
-
     /// Takes datagrams that have arrived; true if there were any.
     pub(crate) fn take_datagrams(&mut self) -> bool {
         let mut datagram = [0; Header::BYTES + DATAGRAM_MAX + 1];
         let mut has_any = false;
-        let sockets = std::mem::take(&mut self.datagrams);
+        let sockets = std::mem::take(&mut self.datagrams.0);
         for (gid, socket) in &sockets {
             for _ in 0..ROUND_MAX {
                 let Ok((count, from)) = socket.recv_from(&mut datagram) else {
@@ -263,13 +310,13 @@ impl Core {
                 }
             }
         }
-        self.datagrams = sockets;
+        self.datagrams.0 = sockets;
         has_any
     }
 
     /// Places a message in the next receive of its pair.
     fn deliver(&mut self, ends: (Ipv6Addr, Ipv6Addr), header: Header, message: &[u8]) {
-        let Some(handle) = self.pair_with(header.to) else {
+        let Some(handle) = self.exchange.pair_with(header.to) else {
             return;
         };
         let Some(qp) = self.qps.get(handle) else {
@@ -284,7 +331,7 @@ impl Core {
             return;
         };
         let route = route_header(ends.0, ends.1, message.len());
-        let status = match self.scatter(owner, &receive, [&route, message]) {
+        let status = match scatter(self.device.adapter(), owner, &receive, [&route, message]) {
             Ok(()) => IBV_WC_SUCCESS,
             Err(status) => status,
         };
@@ -300,40 +347,6 @@ impl Core {
             wc.wc_flags |= IBV_WC_WITH_IMM;
         }
         self.emit(cq, wc, header.is_solicited, Some(handle));
-    }
-
-    /// Writes parts one after the other into a receive.
-    ///
-    /// # Errors
-    /// The status of its completion: it is too short, or its memory is not registered.
-    fn scatter(&self, owner: PairId, receive: &Receive, parts: [&[u8]; 2]) -> Result<(), c_int> {
-        let room: usize = receive.pieces.iter().map(|one| one.bytes.to_usize()).sum();
-        if room < parts[0].len() + parts[1].len() {
-            return Err(IBV_WC_LOC_LEN_ERR);
-        }
-        let [mut first, mut rest] = parts;
-        for piece in receive.pieces.iter().filter(|piece| piece.bytes > 0) {
-            let place = self
-                .device
-                .adapter()
-                .check(owner, *piece, Access::LOCAL_WRITE);
-            let Ok(Some(mut place)) = place else {
-                return Err(IBV_WC_LOC_PROT_ERR);
-            };
-            let mut left = piece.bytes.to_usize();
-            for part in [&mut first, &mut rest] {
-                let (now, later) = part.split_at(left.min(part.len()));
-                // SAFETY: `left` bytes of registered memory at `place`, as was just checked, which
-                // the program leaves alone until the completion.
-                unsafe {
-                    place.copy_from_nonoverlapping(now.as_ptr(), now.len());
-                    place = place.add(now.len());
-                }
-                left -= now.len();
-                *part = later;
-            }
-        }
-        Ok(())
     }
 }
 

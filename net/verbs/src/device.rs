@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::engine::Engine;
 use crate::event::Events;
 use crate::queue::Context;
-use crate::state::Core;
+use crate::state::Table;
 use crate::{address, fail, fast, memory, pair, pointer_failed, queue};
 use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{MESSAGE_BYTES_MAX, PIECES_MAX, QUEUES_MAX, RECEIVES_MAX, SHARED_QUEUES_MAX};
@@ -103,10 +103,10 @@ pub(crate) unsafe fn context_of(context: *mut ibv_context) -> Option<(&'static E
     Some((object.engine, object.handle))
 }
 
-impl Core {
+impl Table<Context> {
     /// Counts an object of a context.
     pub(crate) fn count(&mut self, context: u32, change: isize) {
-        if let Some(context) = self.contexts.get(context) {
+        if let Some(context) = self.get(context) {
             context.objects = context.objects.saturating_add_signed(change);
         }
     }

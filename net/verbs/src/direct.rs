@@ -311,7 +311,8 @@ impl Core {
         let is_direct = (from, to) == (IBV_QPS_INIT, IBV_QPS_RTR) && is_named;
         let begins = (from, to) == (IBV_QPS_RESET, IBV_QPS_INIT);
         if begins && is_datagram {
-            self.open_datagrams()?;
+            self.datagrams
+                .open(&mut self.device, self.exchange.port())?;
         }
         if is_direct {
             self.meet(handle, attr)?;
@@ -330,7 +331,7 @@ impl Core {
         }
         if begins && !is_datagram {
             // From now on the peer may ask; without a port, the next change says so.
-            self.listen_for_pairs().ok();
+            self.exchange.listen(&mut self.device).ok();
         }
         if is_direct {
             self.answer_parked(number);

@@ -171,7 +171,7 @@ impl Engine {
             // Armed before the lock is free: what arrives from here on makes the descriptor
             // readable.
             let is_idle = core.device.arm().unwrap_or(true);
-            let limit = core.exchange_due_in().map_or(SLEEP, |due| due.min(SLEEP));
+            let limit = core.exchange.due_in().map_or(SLEEP, |due| due.min(SLEEP));
             drop(core);
             if is_idle {
                 self.sleep(device, limit);

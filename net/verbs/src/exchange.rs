@@ -16,10 +16,10 @@ use crate::device::{QP_MAX, READS_MAX};
 use crate::direct::{Direct, Greeting, Point, Stage, ends_of, patience};
 use crate::fast::Held;
 use crate::number_of;
-use crate::pair::options;
-use crate::state::{Core, Users, flushed};
+use crate::pair::{Qp, options};
+use crate::state::{Core, Table, Users, flushed};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use sidecore_rdma::{ConnectionId, End, ListenerId};
+use sidecore_rdma::{ConnectionId, Device, End, ListenerId};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -91,22 +91,21 @@ fn reserve(port: u16) -> Option<OwnedFd> {
     None
 }
 
-impl Core {
+impl Exchange {
     /// A number for a new pair.
     ///
     /// # Errors
     /// There are too many pairs.
-    pub(crate) fn new_number(&mut self) -> Result<u32, c_int> {
-        if self.exchange.slot == 0 {
-            self.take_slot();
+    pub(crate) fn new_number(&mut self, device: &mut Device) -> Result<u32, c_int> {
+        if self.slot == 0 {
+            self.take_slot(device);
         }
-        let exchange = &mut self.exchange;
-        let slot = u32::from(exchange.slot) << INDEX_BITS;
+        let slot = u32::from(self.slot) << INDEX_BITS;
         for _ in 0..QP_MAX {
             // As late as possible again: a late request for an old pair must not find a new one.
-            exchange.last = (exchange.last + 1) % u32::from(QP_MAX);
-            let number = slot | (INDEX_FIRST + exchange.last);
-            if !exchange.numbers.contains_key(&number) {
+            self.last = (self.last + 1) % u32::from(QP_MAX);
+            let number = slot | (INDEX_FIRST + self.last);
+            if !self.numbers.contains_key(&number) {
                 return Ok(number);
             }
         }
@@ -114,23 +113,17 @@ impl Core {
     }
 
     /// Enters a pair by its number.
-    pub(crate) fn enter_number(&mut self, number: u32, handle: u32) {
-        self.exchange.numbers.insert(number, handle);
+    pub(crate) fn enter(&mut self, number: u32, handle: u32) {
+        self.numbers.insert(number, handle);
     }
 
     /// The pair with a number.
     pub(crate) fn pair_with(&self, number: u32) -> Option<u32> {
-        self.exchange.numbers.get(&number).copied()
-    }
-
-    /// Forgets a number, whose pair is gone.
-    pub(crate) fn forget_number(&mut self, number: u32) {
-        self.exchange.numbers.remove(&number);
-        self.answer_parked(number);
+        self.numbers.get(&number).copied()
     }
 
     /// Takes a place among the host's processes, if there is one.
-    fn take_slot(&mut self) {
+    fn take_slot(&mut self, device: &mut Device) {
         // Processes that start one after the other begin at different places.
         let first = std::process::id().wrapping_mul(7);
         let all = u32::from(SLOTS - 1);
@@ -141,12 +134,12 @@ impl Core {
                 // A stack's ports cannot be kept without a listener.
                 let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
                 let options = options(u8::MAX, u8::MAX);
-                self.exchange.listener = self.device.listen(any, BACKLOG, options).ok();
+                self.listener = device.listen(any, BACKLOG, options).ok();
             } else {
-                self.exchange.reserved = reserve(port);
+                self.reserved = reserve(port);
             }
-            if self.exchange.listener.is_some() || self.exchange.reserved.is_some() {
-                self.exchange.slot = slot;
+            if self.listener.is_some() || self.reserved.is_some() {
+                self.slot = slot;
                 return;
             }
         }
@@ -156,33 +149,75 @@ impl Core {
     ///
     /// # Errors
     /// The process has no port.
-    pub(crate) fn listen_for_pairs(&mut self) -> Result<(), c_int> {
-        if self.exchange.listener.is_some() {
+    pub(crate) fn listen(&mut self, device: &mut Device) -> Result<(), c_int> {
+        if self.listener.is_some() {
             return Ok(());
         }
-        let kept = self.exchange.reserved.as_ref();
         // A second descriptor: after an error the process still has the port of its numbers.
-        let socket = kept.ok_or(libc::EADDRNOTAVAIL)?.try_clone();
+        let kept = self.reserved.as_ref().ok_or(libc::EADDRNOTAVAIL)?;
+        let socket = kept.try_clone();
         let socket = socket.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
-        let options = options(u8::MAX, u8::MAX);
-        let listener = self.device.listen_at(socket, BACKLOG, options);
-        self.exchange.listener = Some(listener.map_err(|error| number_of(&error))?);
-        self.exchange.reserved = None;
+        let listener = device.listen_at(socket, BACKLOG, options(u8::MAX, u8::MAX));
+        self.listener = Some(listener.map_err(|error| number_of(&error))?);
+        self.reserved = None;
         Ok(())
     }
 
     /// The process's port, if it has one.
-    pub(crate) fn own_port(&self) -> Option<u16> {
-        port_of(u32::from(self.exchange.slot) << INDEX_BITS)
+    pub(crate) fn port(&self) -> Option<u16> {
+        port_of(u32::from(self.slot) << INDEX_BITS)
     }
 
+    /// Time until the next look at pairs that wait.
+    pub(crate) fn due_in(&self) -> Option<Duration> {
+        Some(self.due?.saturating_duration_since(Instant::now()))
+    }
+
+    /// Notes when a pair is to be looked at.
+    fn look_again(&mut self, qps: &mut Table<Qp>, handle: u32) {
+        let due = qps.direct(handle).and_then(|direct| direct.due());
+        self.due = self.due.into_iter().chain(due).min();
+    }
+
+    /// Keeps a request until its pair is ready; false if there is no room.
+    fn park(&mut self, connection: ConnectionId, greeting: Greeting) -> bool {
+        let same = self.parked.iter().filter(|(_, one)| one.to == greeting.to);
+        let has_room = self.parked.len() < PARKED_MAX && same.count() < PARKED_FOR_ONE;
+        if has_room {
+            self.parked.push((connection, greeting));
+        }
+        has_room
+    }
+
+    /// Forgets a request that has ended.
+    pub(crate) fn unpark(&mut self, connection: ConnectionId) {
+        self.parked.retain(|one| one.0 != connection);
+    }
+}
+
+impl Table<Qp> {
+    /// The peer of a pair that its program has named.
     fn direct(&mut self, handle: u32) -> Option<&mut Direct> {
-        self.qps.get(handle)?.direct.as_deref_mut()
+        self.get(handle)?.direct.as_deref_mut()
     }
 
     /// True if the program has connected a pair itself.
     pub(crate) fn is_direct(&mut self, handle: u32) -> bool {
         self.direct(handle).is_some()
+    }
+}
+
+/// Ends a request without an answer: one that waits for its peer's end would take a place of the
+/// listener meanwhile, and anyone can ask. A pair tries again either way.
+fn turn_away(device: &mut Device, connection: ConnectionId) {
+    device.abort(connection).ok();
+}
+
+impl Core {
+    /// Forgets a number, whose pair is gone.
+    pub(crate) fn forget_number(&mut self, number: u32) {
+        self.exchange.numbers.remove(&number);
+        self.answer_parked(number);
     }
 
     /// Begins to connect a pair to the peer that its attributes name.
@@ -192,7 +227,7 @@ impl Core {
     pub(crate) fn meet(&mut self, handle: u32, attr: &ibv_qp_attr) -> Result<(), c_int> {
         let number = self.qps.get(handle).ok_or(libc::EINVAL)?.number;
         let (own, peer) = ends_of(&attr.ah_attr)?;
-        self.listen_for_pairs()?;
+        self.exchange.listen(&mut self.device)?;
         let own = Point { gid: own, number };
         let peer = Point {
             gid: peer,
@@ -218,7 +253,7 @@ impl Core {
         self.exchange.due = None;
         // A copy: each may leave the list.
         for handle in self.exchange.apart.clone() {
-            let Some(direct) = self.direct(handle) else {
+            let Some(direct) = self.qps.direct(handle) else {
                 continue;
             };
             if direct.deadline.is_some_and(|deadline| now >= deadline) {
@@ -226,23 +261,11 @@ impl Core {
             } else if direct.stage == Stage::Apart && direct.connects() && now >= direct.next_try {
                 self.ask(handle);
             }
-            self.look_again(handle);
+            self.exchange.look_again(&mut self.qps, handle);
         }
         // Many pairs that wait must not fill the time with looks at all of them.
         let earliest = now + LOOK;
         self.exchange.due = self.exchange.due.map(|due| due.max(earliest));
-    }
-
-    /// Time until the next look at pairs that wait.
-    pub(crate) fn exchange_due_in(&self) -> Option<Duration> {
-        let due = self.exchange.due?;
-        Some(due.saturating_duration_since(Instant::now()))
-    }
-
-    /// Notes when a pair is to be looked at.
-    fn look_again(&mut self, handle: u32) {
-        let due = self.direct(handle).and_then(|direct| direct.due());
-        self.exchange.due = self.exchange.due.into_iter().chain(due).min();
     }
 
     /// Tries to connect.
@@ -277,7 +300,7 @@ impl Core {
             };
             self.connections.insert(connection, users);
         }
-        let Some(direct) = self.direct(handle) else {
+        let Some(direct) = self.qps.direct(handle) else {
             return;
         };
         match asked {
@@ -296,31 +319,29 @@ impl Core {
         });
         match greeting {
             Some(greeting) => self.answer(connection, greeting),
-            None => self.turn_away(connection),
+            None => turn_away(&mut self.device, connection),
         }
-    }
-
-    fn turn_away(&mut self, connection: ConnectionId) {
-        // Without an answer: one that waits for its peer's end would take a place of the listener
-        // meanwhile, and anyone can ask. A pair tries again either way.
-        self.device.abort(connection).ok();
     }
 
     /// Accepts the request of a pair's peer, keeps it until the pair is ready, or rejects it.
     fn answer(&mut self, connection: ConnectionId, greeting: Greeting) {
         let local = self.device.addresses(connection).map(|both| both.0.ip());
         let local = local.map(|ip| identifier(ip.to_canonical()));
-        let Some(handle) = self.pair_with(greeting.to) else {
-            return self.turn_away(connection);
+        let Some(handle) = self.exchange.pair_with(greeting.to) else {
+            return turn_away(&mut self.device, connection);
         };
         let Some(qp) = self.qps.get(handle) else {
-            return self.turn_away(connection);
+            return turn_away(&mut self.device, connection);
         };
         let is_new = !qp.is_datagram
             && qp.connection.is_none()
             && matches!(qp.state, IBV_QPS_RESET | IBV_QPS_INIT);
         match &qp.direct {
-            None if is_new => self.park(connection, greeting),
+            None if is_new => {
+                if !self.exchange.park(connection, greeting) {
+                    turn_away(&mut self.device, connection);
+                }
+            }
             Some(direct) if direct.peer == greeting.from && local == Some(direct.own.gid) => {
                 let is_own = direct.is_its_own_peer() && qp.inbound.is_none();
                 let is_asked = match direct.stage {
@@ -330,26 +351,11 @@ impl Core {
                 };
                 match is_asked {
                     true => self.accept_pair(handle, connection),
-                    false => self.turn_away(connection),
+                    false => turn_away(&mut self.device, connection),
                 }
             }
-            _ => self.turn_away(connection),
+            _ => turn_away(&mut self.device, connection),
         }
-    }
-
-    fn park(&mut self, connection: ConnectionId, greeting: Greeting) {
-        let parked = &mut self.exchange.parked;
-        let same = parked.iter().filter(|(_, one)| one.to == greeting.to);
-        // The peer tries again.
-        if parked.len() >= PARKED_MAX || same.count() >= PARKED_FOR_ONE {
-            return self.turn_away(connection);
-        }
-        parked.push((connection, greeting));
-    }
-
-    /// Forgets a request that has ended.
-    pub(crate) fn unpark(&mut self, connection: ConnectionId) {
-        self.exchange.parked.retain(|one| one.0 != connection);
     }
 
     /// Answers requests that waited for a pair, which is ready now, or gone.
@@ -369,9 +375,9 @@ impl Core {
         let options = self.options_of(handle, reads.unwrap_or(0), READS_MAX);
         let adapted = options.is_some_and(|all| self.device.adapt(connection, all).is_ok());
         if !adapted {
-            return self.turn_away(connection);
+            return turn_away(&mut self.device, connection);
         }
-        let Some(direct) = self.direct(handle) else {
+        let Some(direct) = self.qps.direct(handle) else {
             return;
         };
         let (greeting, is_own) = (Greeting::of(direct), direct.is_its_own_peer());
@@ -388,7 +394,7 @@ impl Core {
 
     /// A pair's connection stands.
     pub(crate) fn joined(&mut self, handle: u32, connection: ConnectionId, data: &[u8]) {
-        let Some(direct) = self.direct(handle) else {
+        let Some(direct) = self.qps.direct(handle) else {
             return;
         };
         let expected = Greeting {
@@ -399,7 +405,7 @@ impl Core {
             Stage::Asking(asked) if asked == connection => {
                 if Greeting::read(data) != Some(expected) {
                     direct.retry_later();
-                    self.look_again(handle);
+                    self.exchange.look_again(&mut self.qps, handle);
                     self.connections.remove(&connection);
                     self.device.abort(connection).ok();
                     return;
@@ -412,7 +418,7 @@ impl Core {
             _ => return,
         }
         self.exchange.apart.retain(|&one| one != handle);
-        let Some(direct) = self.direct(handle) else {
+        let Some(direct) = self.qps.direct(handle) else {
             return;
         };
         direct.deadline = None;
@@ -437,12 +443,12 @@ impl Core {
         if direct.deadline.is_none() {
             direct.deadline = limit.map(|limit| Instant::now() + limit);
         }
-        self.look_again(handle);
+        self.exchange.look_again(&mut self.qps, handle);
     }
 
     /// Ends a pair whose peer does not answer: the first request has failed, others are flushed.
     fn give_up(&mut self, handle: u32) {
-        let direct = self.direct(handle);
+        let direct = self.qps.direct(handle);
         if let Some(first) = direct.and_then(|direct| direct.held.front_mut()) {
             first.op.failed = Some(IBV_WC_RETRY_EXC_ERR);
         }
@@ -464,7 +470,7 @@ impl Core {
         match direct.stage {
             Stage::Asking(asked) if asked == connection => {
                 direct.retry_later();
-                self.look_again(handle);
+                self.exchange.look_again(&mut self.qps, handle);
                 return true;
             }
             // The other end of a pair that is its own peer, which tries again.
@@ -494,7 +500,7 @@ impl Core {
 
     /// Ends what a pair does to be connected.
     pub(crate) fn stop_meeting(&mut self, handle: u32) {
-        let Some(direct) = self.direct(handle) else {
+        let Some(direct) = self.qps.direct(handle) else {
             return;
         };
         direct.deadline = None;

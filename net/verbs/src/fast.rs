@@ -8,8 +8,8 @@
 use crate::abi::*;
 use crate::datagram::Target;
 use crate::memory::srq_of;
-use crate::pair::{SendOp, qp_of};
-use crate::state::{Core, Immediate, flushed};
+use crate::pair::{Qp, SendOp, qp_of};
+use crate::state::{Core, Immediate, Table, flushed};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{
     Access, Atomic, ConnectionId, Piece, Pieces, Post, PostError, RdmaError, Receive, Remote, Stag,
@@ -162,6 +162,18 @@ const CONFIRMATION: Work = Work::Read {
     },
 };
 
+/// The status of work whose connection has ended, which is not booked yet.
+fn ended_before(qps: &mut Table<Qp>, handle: u32) -> c_int {
+    match qps.get(handle) {
+        // The first one that its peer does not answer.
+        Some(qp) if qp.direct.is_some() && qp.sends.is_empty() && !qp.is_blamed => {
+            qp.is_blamed = true;
+            IBV_WC_RETRY_EXC_ERR
+        }
+        _ => IBV_WC_WR_FLUSH_ERR,
+    }
+}
+
 impl Core {
     /// Posts a work request, whose inline data is in `bytes`.
     ///
@@ -256,7 +268,7 @@ impl Core {
                     break;
                 }
                 Err(_) => {
-                    op.failed = Some(self.ended_before(handle));
+                    op.failed = Some(ended_before(&mut self.qps, handle));
                     break;
                 }
             }
@@ -269,18 +281,6 @@ impl Core {
             self.settle_sends(handle);
         }
         Ok(())
-    }
-
-    /// The status of work whose connection has ended, which is not booked yet.
-    fn ended_before(&mut self, handle: u32) -> c_int {
-        match self.qps.get(handle) {
-            // The first one that its peer does not answer.
-            Some(qp) if qp.direct.is_some() && qp.sends.is_empty() && !qp.is_blamed => {
-                qp.is_blamed = true;
-                IBV_WC_RETRY_EXC_ERR
-            }
-            _ => IBV_WC_WR_FLUSH_ERR,
-        }
     }
 
     /// Posts a request that has waited for its connection.

@@ -8,7 +8,7 @@ use crate::abi::*;
 use crate::device::{self, ContextObject, SGE_MAX};
 use crate::direct::ends_of;
 use crate::engine::Engine;
-use crate::state::{Core, Mr, Pd};
+use crate::state::{Core, Mr, Pd, Table};
 use crate::{errno, number_of, pointer_failed};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{Access, RECEIVES_MAX, SharedId};
@@ -31,10 +31,10 @@ pub(crate) unsafe fn pd_of(pd: *mut ibv_pd) -> Option<(&'static Engine, u32)> {
     Some((engine, raw.handle))
 }
 
-impl Core {
+impl Table<Pd> {
     /// Counts a user of a domain.
-    pub(crate) fn count_pd(&mut self, pd: u32, change: isize) {
-        if let Some(pd) = self.pds.get(pd) {
+    pub(crate) fn count(&mut self, pd: u32, change: isize) {
+        if let Some(pd) = self.get(pd) {
             pd.users = pd.users.saturating_add_signed(change);
         }
     }
@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     });
     let pd = Box::into_raw(Box::new(ibv_pd { context, handle }));
     core.pds.name(handle, pd.expose_provenance());
-    core.count(owner, 1);
+    core.contexts.count(owner, 1);
     pd
 }
 
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return libc::EBUSY;
         }
         if let Some(gone) = core.pds.remove(handle) {
-            core.count(gone.context, -1);
+            core.contexts.count(gone.context, -1);
         }
         drop(core);
         drop(Box::from_raw(pd));
@@ -136,7 +136,7 @@ unsafe fn register(
             rkey: key,
         }));
         core.mrs.name(number, mr.expose_provenance());
-        core.count_pd(handle, 1);
+        core.pds.count(handle, 1);
         Ok(mr)
     }
 }
@@ -201,7 +201,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
         }
         if let Some(gone) = core.mrs.remove(handle) {
             core.device.adapter_mut().deregister(gone.region);
-            core.count_pd(gone.pd, -1);
+            core.pds.count(gone.pd, -1);
         }
         drop(core);
         drop(Box::from_raw(mr));
@@ -302,7 +302,7 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
             handle,
         }));
         core.ahs.name(handle, ah.expose_provenance());
-        core.count_pd(domain, 1);
+        core.pds.count(domain, 1);
         ah
     }
 }
@@ -321,7 +321,7 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
             return libc::EINVAL;
         }
         if let Some(gone) = core.ahs.remove(raw.handle) {
-            core.count_pd(gone.pd, -1);
+            core.pds.count(gone.pd, -1);
         }
         drop(core);
         drop(Box::from_raw(ah));
@@ -364,7 +364,8 @@ impl Core {
             // Once: ibv_modify_srq(3) arms it again.
             srq.limit = 0;
             let context = srq.context;
-            self.raise_async(context, address, IBV_EVENT_SRQ_LIMIT_REACHED);
+            self.contexts
+                .raise_async(context, address, IBV_EVENT_SRQ_LIMIT_REACHED);
         }
     }
 }
@@ -402,8 +403,8 @@ unsafe fn make_srq(
         ..zeroed()
     }));
     core.srqs.name(handle, srq.expose_provenance());
-    core.count_pd(domain, 1);
-    core.count(context, 1);
+    core.pds.count(domain, 1);
+    core.contexts.count(context, 1);
     Ok(srq)
 }
 
@@ -514,9 +515,9 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
             return libc::EINVAL;
         };
         core.device.drop_shared(gone.id);
-        core.count_pd(gone.pd, -1);
-        core.count(gone.context, -1);
-        while !core.forget_async(gone.context, srq.addr()) {
+        core.pds.count(gone.pd, -1);
+        core.contexts.count(gone.context, -1);
+        while !core.contexts.forget_async(gone.context, srq.addr()) {
             core = engine.wait(core);
         }
         drop(core);

@@ -273,7 +273,8 @@ impl Core {
         if srq.is_some() {
             // A pair of a shared queue flushes no receives of its own: the program learns by this
             // event alone that none will come.
-            self.raise_async(context, address, IBV_EVENT_QP_LAST_WQE_REACHED);
+            self.contexts
+                .raise_async(context, address, IBV_EVENT_QP_LAST_WQE_REACHED);
         }
     }
 }
@@ -329,7 +330,8 @@ unsafe fn make(
         if core.qps.len() >= usize::from(QP_MAX) {
             return Err(libc::ENOMEM);
         }
-        let number = core.new_number()?;
+        let all = &mut *core;
+        let number = all.exchange.new_number(&mut all.device)?;
         let (owner, context) = {
             let pd = core.pds.get(domain).ok_or(libc::EINVAL)?;
             pd.users += 1;
@@ -393,8 +395,8 @@ unsafe fn make(
             is_extended,
         }));
         core.qps.name(handle, object.expose_provenance());
-        core.enter_number(number, handle);
-        core.count(context, 1);
+        core.exchange.enter(number, handle);
+        core.contexts.count(context, 1);
         Ok(object.cast())
     }
 }
@@ -465,7 +467,7 @@ pub(crate) unsafe extern "C" fn modify(
             false => core.change_pair(handle, attr, mask),
         };
         core.progress();
-        if core.is_direct(handle) {
+        if core.qps.is_direct(handle) {
             // Attempts to connect have times, which are no events.
             engine.watch(&mut core);
         }
@@ -583,10 +585,10 @@ pub(crate) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
         if let Some(srq) = gone.srq.and_then(|srq| core.srqs.get(srq)) {
             srq.users -= 1;
         }
-        core.count_pd(gone.pd, -1);
-        core.count(gone.context, -1);
+        core.pds.count(gone.pd, -1);
+        core.contexts.count(gone.context, -1);
         // ibv_get_async_event(3): the structure stays until events that name it are acknowledged.
-        while !core.forget_async(gone.context, qp.addr()) {
+        while !core.contexts.forget_async(gone.context, qp.addr()) {
             core = engine.wait(core);
         }
         drop(core);

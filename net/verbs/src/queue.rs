@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::device::{self, ContextObject};
 use crate::engine::Engine;
 use crate::event::{Events, take_count};
-use crate::state::Core;
+use crate::state::{Core, Table};
 use crate::{errno, fail, pointer_failed, steps};
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
@@ -86,6 +86,24 @@ impl Cq {
     }
 }
 
+impl Table<Context> {
+    /// Adds an asynchronous event about an object.
+    pub(crate) fn raise_async(&mut self, context: u32, element: usize, event: c_int) {
+        if let Some(context) = self.get(context) {
+            context.events.push((element, event));
+        }
+    }
+
+    /// Forgets asynchronous events about an object; true once all read ones are acknowledged.
+    pub(crate) fn forget_async(&mut self, context: u32, element: usize) -> bool {
+        let Some(context) = self.get(context) else {
+            return true;
+        };
+        context.events.remove(|event| event.0 == element);
+        !context.unread.contains(&element)
+    }
+}
+
 impl Core {
     /// Adds an event of a queue to its channel.
     pub(crate) fn raise(&mut self, cq: u32) {
@@ -93,22 +111,6 @@ impl Core {
         if let Some(channel) = channel.and_then(|channel| self.channels.get(channel)) {
             channel.events.push(cq);
         }
-    }
-
-    /// Adds an asynchronous event about an object.
-    pub(crate) fn raise_async(&mut self, context: u32, element: usize, event: c_int) {
-        if let Some(context) = self.contexts.get(context) {
-            context.events.push((element, event));
-        }
-    }
-
-    /// Forgets asynchronous events about an object; true once all read ones are acknowledged.
-    pub(crate) fn forget_async(&mut self, context: u32, element: usize) -> bool {
-        let Some(context) = self.contexts.get(context) else {
-            return true;
-        };
-        context.events.remove(|event| event.0 == element);
-        !context.unread.contains(&element)
     }
 
     /// The next completion of a queue.
@@ -170,7 +172,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
             engine,
         }));
         core.channels.name(handle, object.expose_provenance());
-        core.count(owner, 1);
+        core.contexts.count(owner, 1);
         object.cast()
     }
 }
@@ -191,7 +193,7 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
         }
         let context = found.context;
         core.channels.remove(object.handle);
-        core.count(context, -1);
+        core.contexts.count(context, -1);
         drop(core);
         drop(Box::from_raw(channel.cast::<ChannelObject>()));
         0
@@ -246,7 +248,7 @@ unsafe fn create(
             shown: zeroed(),
         }));
         core.cqs.name(handle, object.expose_provenance());
-        core.count(owner, 1);
+        core.contexts.count(owner, 1);
         Ok(object.cast())
     }
 }
@@ -311,12 +313,12 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         }
         // As ibv_get_cq_event(3) says: it waits for the events that were read.
         while core.cqs.get(handle).is_some_and(|cq| cq.unacknowledged > 0)
-            || !core.forget_async(context, cq.addr())
+            || !core.contexts.forget_async(context, cq.addr())
         {
             core = engine.wait(core);
         }
         core.cqs.remove(handle);
-        core.count(context, -1);
+        core.contexts.count(context, -1);
         drop(core);
         drop(Box::from_raw(cq.cast::<CqObject>()));
         0

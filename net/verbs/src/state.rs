@@ -6,6 +6,7 @@
 
 use crate::abi::*;
 use crate::cm::Id;
+use crate::datagram::Datagrams;
 use crate::engine::Watch;
 use crate::event::CmChannel;
 use crate::exchange::Exchange;
@@ -14,12 +15,11 @@ use crate::pair::Qp;
 use crate::queue::{Channel, Context, Cq};
 use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{
-    Completion, ConnectionId, Device, End, Event, Kind, ListenerId, QUEUE_DEPTH_MAX, QueueId,
-    Queued, Queues, RdmaError, Region, Status, Transport,
+    Access, Adapter, Completion, ConnectionId, Device, End, Event, Kind, ListenerId, PairId, Piece,
+    QUEUE_DEPTH_MAX, QueueId, Queued, Queues, RdmaError, Region, Status, Transport,
 };
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::net::{Ipv6Addr, UdpSocket};
 
 /// Completions that one poll of the device takes.
 const TAKEN_MAX: usize = 64;
@@ -48,8 +48,7 @@ pub(crate) struct Core {
     pub(crate) polls: u64,
     pub(crate) vain: u32,
     pub(crate) exchange: Exchange,
-    /// Sockets of datagram pairs, by the identifiers of their addresses.
-    pub(crate) datagrams: Vec<(Ipv6Addr, UdpSocket)>,
+    pub(crate) datagrams: Datagrams,
     pub(crate) watch: Watch,
 }
 
@@ -64,7 +63,7 @@ pub(crate) struct Users {
 pub(crate) struct Pd {
     pub(crate) context: u32,
     /// The owner of its regions and pairs.
-    pub(crate) owner: sidecore_rdma::PairId,
+    pub(crate) owner: PairId,
     /// Regions, pairs and shared queues in it.
     pub(crate) users: usize,
 }
@@ -102,7 +101,7 @@ impl Core {
             polls: 0,
             vain: 0,
             exchange: Exchange::default(),
-            datagrams: Vec::new(),
+            datagrams: Datagrams::default(),
             watch: Watch::default(),
         })
     }
@@ -283,7 +282,7 @@ impl Core {
         // that.
         if let (Some(original), Some(sink)) = (completion.original, op.sink) {
             let owner = qp.owner;
-            if !self.put_word(owner, sink, original)
+            if !put_word(self.device.adapter(), owner, sink, original)
                 && let Some(qp) = self.qps.get(handle)
                 && let Some(op) = qp.sends.front_mut()
             {
@@ -324,25 +323,6 @@ impl Core {
         }
     }
 
-    /// Stores the old word of an atomic; false if its place is gone.
-    fn put_word(
-        &mut self,
-        owner: sidecore_rdma::PairId,
-        sink: sidecore_rdma::Piece,
-        original: u64,
-    ) -> bool {
-        let rights = sidecore_rdma::Access::LOCAL_WRITE;
-        match self.device.adapter().check(owner, sink, rights) {
-            Ok(Some(place)) => {
-                // SAFETY: eight bytes of registered memory, as was just checked, which the program
-                // leaves alone until the completion.
-                unsafe { place.cast::<u64>().write_unaligned(original) };
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// Adds a completion to a queue, and raises the event that was asked for.
     pub(crate) fn emit(&mut self, cq: u32, wc: ibv_wc, solicited: bool, of: Option<u32>) {
         let Some(target) = self.cqs.get(cq) else {
@@ -354,6 +334,19 @@ impl Core {
             self.armed -= 1;
             self.raise(cq);
         }
+    }
+}
+
+/// Stores the old word of an atomic; false if its place is gone.
+fn put_word(adapter: &Adapter, owner: PairId, sink: Piece, original: u64) -> bool {
+    match adapter.check(owner, sink, Access::LOCAL_WRITE) {
+        Ok(Some(place)) => {
+            // SAFETY: eight bytes of registered memory, as was just checked, which the program
+            // leaves alone until the completion.
+            unsafe { place.cast::<u64>().write_unaligned(original) };
+            true
+        }
+        _ => false,
     }
 }
 
