@@ -1,7 +1,6 @@
 //! One connection of a device; and those that it is opening: their time limit, and the delay of
 //! their first messages.
 
-use super::tables::Links;
 use super::transport::{Net, Wire};
 use super::{ConnectionId, Device, Queues};
 use crate::flow::{Flow, Moved};
@@ -178,13 +177,17 @@ impl Opening {
         Some(self.limit.saturating_sub(begun.elapsed()))
     }
 
-    /// Takes those whose first messages were delayed long enough, or that have ended.
-    pub(super) fn take_settled(&mut self, links: &Links) -> Vec<ConnectionId> {
+    /// Takes those whose first messages were delayed long enough, or that have ended. `links` finds
+    /// an open connection.
+    pub(super) fn take_settled<'l>(
+        &mut self,
+        links: impl Fn(ConnectionId) -> Option<&'l Link>,
+    ) -> Vec<ConnectionId> {
         let (settling, settled) =
             std::mem::take(&mut self.settling)
                 .into_iter()
                 .partition(|&connection| {
-                    let link = links.get(connection);
+                    let link = links(connection);
                     link.is_some_and(|link| link.flow.is_held() && !link.has_reported_end())
                 });
         self.settling = settling;
@@ -193,10 +196,13 @@ impl Opening {
 
     /// True while the first message of a connection is being delayed: its end is no event of a
     /// stream.
-    pub(super) fn is_settling(&self, links: &Links) -> bool {
+    pub(super) fn is_settling<'l>(
+        &self,
+        links: impl Fn(ConnectionId) -> Option<&'l Link>,
+    ) -> bool {
         let mut settling = self.settling.iter();
         settling.any(|&connection| {
-            let link = links.get(connection);
+            let link = links(connection);
             link.is_some_and(|link| link.flow.is_settling())
         })
     }
@@ -228,7 +234,7 @@ impl Device {
                 self.settle(connection.index, Err(late));
             }
         }
-        for connection in self.opening.take_settled(&self.links) {
+        for connection in self.opening.take_settled(|of| self.links.get(of)) {
             // Its place may have another connection by now.
             if self.links.live(connection).is_some() {
                 self.advance(connection.index);

@@ -503,7 +503,7 @@ impl Device {
     /// The engine is gone.
     pub fn arm(&mut self) -> Result<bool, RdmaError> {
         // Each of these would be missed by a sleeper: no byte of a stream announces it.
-        if self.has_news() || self.has_work() || self.opening.is_settling(&self.links) {
+        if self.has_news() || self.has_work() || self.opening.is_settling(|of| self.links.get(of)) {
             return Ok(false);
         }
         self.net.arm()
