@@ -196,10 +196,7 @@ impl Opening {
 
     /// True while the first message of a connection is being delayed: its end is no event of a
     /// stream.
-    pub(super) fn is_settling<'l>(
-        &self,
-        links: impl Fn(ConnectionId) -> Option<&'l Link>,
-    ) -> bool {
+    pub(super) fn is_settling<'l>(&self, links: impl Fn(ConnectionId) -> Option<&'l Link>) -> bool {
         let mut settling = self.settling.iter();
         settling.any(|&connection| {
             let link = links(connection);
