@@ -1,8 +1,7 @@
 //! Formatted input of the SPU's own library, which leaves `scanf` and its like to the host.
 //!
 //! Must stay true: what is stored is cut at the store's end; a scan takes a bounded number of
-//! bytes.
-//! Source: newlib for the calls, C99 (7.19.6.2) for the conversions.
+//! bytes. Source: newlib for the calls, C99 (7.19.6.2) for the conversions.
 
 use super::call::Call;
 use super::format::{Arguments, TEXT_MAX, bytes_at};
@@ -49,8 +48,10 @@ pub(super) fn scan(call: &Call, slot: u32, input: &mut Input) -> Option<i64> {
     let (mut stored, mut done) = (0, 0);
     while let [byte, rest @ ..] = format {
         format = rest;
-        if byte.is_ascii_whitespace() {
+        if is_blank(*byte) {
             scan.skip_blanks();
+            // An end behind blanks alone is no failure; what comes next finds it again.
+            scan.ended = false;
         } else if *byte != b'%' {
             if !scan.takes(*byte) {
                 break;
@@ -194,7 +195,7 @@ impl Scan<'_> {
     }
 
     fn skip_blanks(&mut self) {
-        self.run(TEXT_MAX, |_, byte| byte.is_ascii_whitespace());
+        self.run(TEXT_MAX, |_, byte| is_blank(byte));
     }
 
     fn takes(&mut self, wanted: u8) -> bool {
@@ -267,7 +268,7 @@ impl Scan<'_> {
         let most = wanted.width.unwrap_or(if single { 1 } else { STORE_BYTES });
         let mut text = self.run(most, |_, byte| match set {
             Some(set) => set[usize::from(byte)],
-            None => single || !byte.is_ascii_whitespace(),
+            None => single || !is_blank(byte),
         });
         if text.is_empty() || (single && text.len() < most) {
             return false;
@@ -282,6 +283,11 @@ impl Scan<'_> {
     }
 }
 
+/// C's `isspace`, which has the vertical tab as well.
+fn is_blank(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 0x0b
+}
+
 /// True for a further byte of an integer with the bytes `before`.
 fn is_integers(before: &[u8], byte: u8, base: u32) -> bool {
     let digits = before
@@ -289,7 +295,7 @@ fn is_integers(before: &[u8], byte: u8, base: u32) -> bool {
         .or(before.strip_prefix(b"+"))
         .unwrap_or(before);
     let prefix = matches!(digits, [b'0', b'x' | b'X', ..]);
-    let base = match base {
+    let radix = match base {
         0 if prefix => 16,
         0 if digits.first() == Some(&b'0') => 8,
         0 => 10,
@@ -297,8 +303,9 @@ fn is_integers(before: &[u8], byte: u8, base: u32) -> bool {
     };
     match byte {
         b'+' | b'-' => before.is_empty(),
-        b'x' | b'X' => digits == b"0" && matches!(base, 8 | 16),
-        _ => char::from(byte).is_digit(base),
+        // `%o` of `0x7` takes the zero alone.
+        b'x' | b'X' => digits == b"0" && matches!(base, 0 | 16),
+        _ => char::from(byte).is_digit(radix),
     }
 }
 
@@ -403,6 +410,13 @@ mod tests {
         program.put(OTHER, b"  ");
         assert_eq!(scanned(), (-1, 0));
         program.put(OTHER, b"x");
+        assert_eq!(scanned(), (0, 0));
+        // The number of base 8 ends before the letter; blanks at the end are no failure.
+        program.put(OTHER, b"\x0b0x7");
+        program.put(TEXT, b"%lox%lo");
+        assert_eq!(scanned(), (2, 0));
+        assert_eq!((program.word(BUFFER), program.word(BUFFER + 8)), (0, 7));
+        program.put(TEXT, b"\t0x7 ");
         assert_eq!(scanned(), (0, 0));
         assert!(program.0.write(STORE_BYTES - 4, b"%d%d"));
         let end = u32::try_from(STORE_BYTES).unwrap() - 4;
