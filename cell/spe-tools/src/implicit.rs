@@ -95,13 +95,7 @@ fn refuse_unseen(source: &[u8], said: &str) -> Result<(), Error> {
         let Some(close) = text.partner(piece + 1).filter(|_| text.is_users(piece)) else {
             continue;
         };
-        let vector = (piece + 2..close).any(|at| {
-            let word = text.at(at);
-            let begins = matches!(text.at(at - 1), b"(" | b",");
-            let called = INTRINSICS.iter().any(|start| word.starts_with(start));
-            begins && (called || types.is_vector(word))
-        });
-        if vector {
+        if gives_vector(&text, &types, piece + 1, close) {
             let (file, line) = text.position(piece);
             let name = String::from_utf8_lossy(text.at(piece));
             return Err(Error::Refused(format!(
@@ -111,6 +105,30 @@ fn refuse_unseen(source: &[u8], said: &str) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// True where one of a call's arguments begins as a vector. A name that stands for a pointer or an
+/// array somewhere may be one: those are passed alike with a declaration and without.
+fn gives_vector(text: &Text<'_>, types: &Types, open: usize, close: usize) -> bool {
+    let points = |word: &[u8]| {
+        let mut places = (1..text.len()).filter(|at| text.at(*at) == word && text.is_users(*at));
+        places.any(|at| text.at(at - 1) == b"*" || text.at(at + 1) == b"[")
+    };
+    let mut at = open + 1;
+    while at < close {
+        let inner = text.partner(at).filter(|end| *end > at);
+        let word = text.at(at + usize::from(inner.is_some()));
+        let begins = matches!(text.at(at - 1), b"(" | b",");
+        // A cast to a pointer.
+        let pointer = inner.is_some_and(|end| text.at(end - 1) == b"*");
+        let starts = |all: &[&[u8]]| all.iter().any(|start| word.starts_with(start));
+        let called = starts(INTRINSICS) && !starts(SCALARS);
+        if begins && !pointer && (called || (types.is_vector(word) && !points(word))) {
+            return true;
+        }
+        at = inner.unwrap_or(at) + 1;
+    }
+    false
 }
 
 /// True where the user's own files name vectors or call intrinsics.
@@ -253,6 +271,17 @@ fn put(
     edits.replace(text.end(end - 1), text.end(end - 1), shut);
 }
 
+/// Beginnings of intrinsics whose results are numbers.
+const SCALARS: &[&[u8]] = &[
+    b"spu_extract",
+    b"spu_read",
+    b"spu_stat",
+    b"spu_mfcstat",
+    b"si_to_",
+    b"vec_all_",
+    b"vec_any_",
+    b"vec_step",
+];
 /// Conversions within conversions are cast from the outside in, one depth each round.
 const ROUNDS_MAX: usize = 8;
 
@@ -298,6 +327,27 @@ mod tests {
              a.i:1:1: note: expected {WORDS} but argument is of type {SHORTS}\n"
         );
         assert_eq!(rewritten("f(1, in);", &said), "f(1, (__spe_vec_uint4)in);");
+    }
+
+    #[test]
+    fn vectors_for_a_function_that_is_not_declared_are_refused() {
+        for (given, refused) in [
+            ("1, v", true),
+            ("(__spe_vec_uint4)x", true),
+            ("spu_add(v, v)", true),
+            ("spu_extract(v, 0)", false),
+            ("h(v)", false),
+            ("(void *)v", false),
+            ("w, 1", false),
+        ] {
+            let source = format!(
+                "__spe_vec_uint4 v; __spe_vec_uint4 w[2]; int f(void) {{ return g({given}); }}"
+            );
+            let column = source.find("g(").expect("it is there") + 1;
+            let said = format!("a.i:1:{column}: warning: implicit declaration of function 'g'\n");
+            let read = refuse_unseen(source.as_bytes(), &said);
+            assert_eq!(read.is_err(), refused, "{given}");
+        }
     }
 
     #[test]

@@ -275,8 +275,15 @@ pub(crate) mod operand {
     /// True where an expression may begin.
     pub(crate) fn begins(text: &Text<'_>, place: usize) -> bool {
         match text.kind(place) {
-            // `__attribute__` and `__asm__` follow a declaration's parenthesis.
-            Some(Kind::Word) => !text.at(place).starts_with(b"__a"),
+            // `__attribute__` and `__asm__` follow a declaration's parenthesis, and these follow a
+            // method's: `operator()(T) const`.
+            Some(Kind::Word) => {
+                let behind = matches!(
+                    text.at(place),
+                    b"const" | b"volatile" | b"noexcept" | b"throw"
+                );
+                !behind && !text.at(place).starts_with(b"__a")
+            }
             Some(Kind::Number | Kind::Quoted) => true,
             Some(Kind::Mark) => {
                 matches!(

@@ -132,7 +132,12 @@ impl<'a> Pass<'a> {
             _ if self.lanes == Lanes::Off => {}
             b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
             b"memcpy" | b"memmove" | b"__builtin_memcpy" => self.copied(place),
-            word if self.members.is_listed(word) => self.listed(place),
+            word if self.members.is_listed(word) => {
+                self.listed(place);
+                if self.pointers.names.contains(word) {
+                    self.through(place);
+                }
+            }
             _ if self.plus && self.members.is_bare(self.text, place) => {
                 let reason = "a member that shares memory is named without its object";
                 self.refuse(place, reason, "write `this->` before it");

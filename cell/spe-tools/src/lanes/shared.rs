@@ -8,6 +8,7 @@
 //! compiler, which knows the object's type.
 
 use super::types::{Shape, Types};
+use super::unions::value_end;
 use crate::text::Text;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,6 +157,28 @@ impl Members {
     /// True for the name of a union that a list of values would fill wrongly.
     pub(super) fn is_listed(&self, name: &[u8]) -> bool {
         self.listed.contains(name)
+    }
+
+    /// True for a list of values that has one meaning in every order: of zeros, or of members by
+    /// name that keep memory's order, none of them a list.
+    pub(super) fn is_plain_list(&self, text: &Text<'_>, open: usize) -> bool {
+        let Some(close) = text.partner(open) else {
+            return false;
+        };
+        let none = |at| matches!(text.at(at), b"{" | b"}" | b"," | b"0");
+        if (open + 1..close).all(none) {
+            return true;
+        }
+        let mut at = open + 1;
+        while at < close {
+            let named = text.at(at) == b"." && text.at(at + 2) == b"=";
+            let list = text.at(at + 3) == b"{";
+            if !named || list || self.of(text.at(at + 1)).is_some() {
+                return false;
+            }
+            at = value_end(text, at + 3) + 1;
+        }
+        true
     }
 
     fn read_body(&mut self, text: &Text<'_>, types: &Types, place: usize) {
@@ -348,7 +371,12 @@ impl Order {
 
 /// Names by which variables of the type at `place` are declared, its own first ones included.
 fn named(text: &Text<'_>, place: usize, close: usize) -> Vec<Vec<u8>> {
-    let behind = text.is_word(close + 1).then(|| text.at(close + 1));
+    let mut behind = close + 1;
+    while text.at(behind).starts_with(b"__attribute") {
+        let shut = text.partner(behind + 1).filter(|shut| *shut > behind);
+        behind = shut.unwrap_or(behind) + 1;
+    }
+    let behind = text.is_word(behind).then(|| text.at(behind));
     let tag = text.is_word(place + 1).then(|| text.at(place + 1));
     behind.into_iter().chain(tag).map(<[u8]>::to_vec).collect()
 }

@@ -180,8 +180,11 @@ fn members_without_an_exact_form_are_refused_where_they_are_used() {
     let listed = "union t { unsigned char c[16]; __spe_vec_uint4 v; } u = {{ 1 }};";
     let fields = "struct h { int high, low; }; union { long long w; struct h s; } u; \
                   void f(void) { g(u.s); }";
+    let aligned = "union { unsigned char c[16]; __spe_vec_uint4 v; } \
+                   __attribute__((aligned(16))) u = {{ 1 }};";
     for (source, wanted) in [
         (listed, "a list fills a member"),
+        (aligned, "a list fills a member"),
         (fields, "`s` shares memory"),
     ] {
         let lines = said(source);
@@ -189,6 +192,8 @@ fn members_without_an_exact_form_are_refused_where_they_are_used() {
     }
     for quiet in [
         union,
+        "union t { unsigned char c[16]; __spe_vec_uint4 v; } u = {{ 0 }}; union t x = { .v = y }; \
+         void f(void) { float u[2] = { 1, 2 }; }",
         "union { __spe_vec_float4 v; struct { float x, y, z, w; } s; float a[4]; } u; f = u.s.x;",
         "union { __spe_vec_uint4 *w; __spe_vec_uchar16 *b; } u; void f(void) { g(u.b); }",
         "union { __spe_vec_float4 v; struct { unsigned char *bytes; } s; } u;",
@@ -511,6 +516,7 @@ fn casts_of_cplusplus_are_no_declarations() {
         "void g(__spe_vec_uint4 (*p)(int), __spe_vec_uint4 (&r)[2]);",
         "std::function<__spe_vec_uint4(int)> h;",
         "struct s { operator __spe_vec_uint4() const; };",
+        "struct s { bool operator()(__spe_vec_uint4) const; };",
         "x = reinterpret_cast<__spe_vec_uint4 &>(y);",
         "x = &reinterpret_cast<const __spe_vec_uint4 &>(y);",
         "using f = __spe_vec_uint4(other);",

@@ -531,10 +531,13 @@ impl Pass<'_> {
             return;
         }
         let mut at = name + usize::from(!matches!(text.at(name + 1), b"=" | b"["));
+        // A variable is declared behind its type's body; elsewhere the name is another's.
+        let own = at > name || matches!(text.at(name.wrapping_sub(1)), b"}" | b")");
         while text.at(at + 1) == b"[" {
             at = text.partner(at + 1).unwrap_or(at + 1);
         }
-        if text.at(at + 1) == b"=" && text.at(at + 2) == b"{" {
+        let list = text.at(at + 1) == b"=" && text.at(at + 2) == b"{";
+        if own && list && !self.members.is_plain_list(text, at + 2) {
             self.refuse(
                 name,
                 "a list fills a member that shares memory with other elements",
