@@ -237,7 +237,9 @@ pub fn run(config: &Config, stop: Stopped, ready: impl FnOnce()) -> Result<(), S
     let listener = listen(&config.socket).map_err(of(&config.socket))?;
     let snapshots = Arc::new(snapshots);
     let status = status(&config.socket, &snapshots);
-    let live = Live::begin(&status, config.metrics.as_ref(), true)?;
+    let live = Live::begin(&status, config.metrics.as_ref(), true);
+    // Without it nothing would answer containerd there.
+    let live = live.inspect_err(|_| drop(fs::remove_file(&config.socket)))?;
     ready();
     let handler = service::handler(snapshots);
     let served = grpc::serve(listener, handler, stop.0).map_err(of(&config.socket));
@@ -259,9 +261,18 @@ fn metrics(fields: &Value) -> Vec<Metric> {
     let of = |metric: Metric, key: &str| metric.sample(&[], &fields[key]);
     let unmounted = "Layers that containerd unpacked, since they could not be mounted.";
     vec![
-        of(Metric::gauge("snapshotter_snapshots", "Snapshots."), "snapshots"),
-        of(Metric::gauge("snapshotter_layers", "Mounted layers."), "layers"),
-        of(Metric::counter("snapshotter_unmounted", unmounted), "unmounted_total"),
+        of(
+            Metric::gauge("snapshotter_snapshots", "Snapshots."),
+            "snapshots",
+        ),
+        of(
+            Metric::gauge("snapshotter_layers", "Mounted layers."),
+            "layers",
+        ),
+        of(
+            Metric::counter("snapshotter_unmounted", unmounted),
+            "unmounted_total",
+        ),
     ]
 }
 

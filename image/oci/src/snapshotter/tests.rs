@@ -4,7 +4,7 @@ use super::grpc::Code;
 use super::messages::{Commit, Described, Info, Key, List, Listed, Mask, Mounts, Prepare, Update};
 use super::records::{Kind, Layer, Record, Records};
 use super::snapshots::Snapshots;
-use super::{Config, Stopper, mounts, run, stopper};
+use super::{Config, SnapshotterError, Stopper, mounts, run, stopper};
 use crate::layer::Store;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -93,6 +93,19 @@ fn snapshots_are_counted() {
     ] {
         assert!(text.lines().any(|it| it == line), "{line} in {text}");
     }
+}
+
+#[test]
+fn no_socket_stays_where_metrics_cannot_be_offered() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config {
+        metrics: Some("unix:/dev/null/metrics".parse().unwrap()),
+        ..config(folder.path())
+    };
+    let (_stop, stopped) = stopper();
+    let ended = run(&config, stopped, || panic!("it is not ready"));
+    assert!(matches!(ended, Err(SnapshotterError::Metrics(_))));
+    assert!(!config.socket.exists());
 }
 
 /// Snapshots without their service, of which the first one has the key `key` and the number 1.
