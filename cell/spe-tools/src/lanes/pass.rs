@@ -134,6 +134,7 @@ impl<'a> Pass<'a> {
             b"memcpy" | b"memmove" | b"__builtin_memcpy" => self.copied(place),
             word if self.members.is_listed(word) => {
                 self.listed(place);
+                self.listed_literal(place);
                 if self.pointers.names.contains(word) {
                     self.through(place);
                 }
@@ -418,6 +419,22 @@ impl<'a> Pass<'a> {
             .replace(start, end, format!("__lane_cast({name}, "));
         let behind = text.end(close);
         self.edits.replace(behind, behind, ")");
+    }
+
+    /// `(T){ … }` of C, of a union whose first member's elements have other places.
+    fn listed_literal(&mut self, name: usize) {
+        let text = self.text;
+        let tagged = matches!(text.at(name.wrapping_sub(1)), b"union" | b"struct");
+        let open = name.wrapping_sub(1 + usize::from(tagged));
+        let before = open.wrapping_sub(1);
+        // `f(T) {` is no literal.
+        let called = text.is_word(before) && text.at(before) != b"return";
+        let cast = text.at(open) == b"(" && text.at(name + 1) == b")" && !called && !self.plus;
+        let list = cast && text.at(name + 2) == b"{";
+        if list && !self.members.is_plain_list(text, name + 2) {
+            let reason = "a list fills a member that shares memory with other elements";
+            self.refuse(name, reason, "assign the member of a variable");
+        }
     }
 
     /// Reports what has no exact form.

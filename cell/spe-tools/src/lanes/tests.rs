@@ -182,9 +182,12 @@ fn members_without_an_exact_form_are_refused_where_they_are_used() {
                   void f(void) { g(u.s); }";
     let aligned = "union { unsigned char c[16]; __spe_vec_uint4 v; } \
                    __attribute__((aligned(16))) u = {{ 1 }};";
+    let literal = "union t { unsigned char c[16]; __spe_vec_uint4 v; }; \
+                   void f(void) { g((union t){{ 1 }}); h((union t){{ 0 }}); }";
     for (source, wanted) in [
         (listed, "a list fills a member"),
         (aligned, "a list fills a member"),
+        (literal, "a list fills a member"),
         (fields, "`s` shares memory"),
     ] {
         let lines = said(source);
