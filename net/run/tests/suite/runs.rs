@@ -336,7 +336,7 @@ fn a_datagram_socket_of_the_stack_has_rings() {
          kernels = datagrams('127.0.0.1'); to = kernels.getsockname()\n\
          for _ in range(30): kernels.sendto(b'x', to); kernels.recvfrom(9)\n\
          say(rings())\n\
-         marked = datagrams(); marked.setsockopt(socket.SOL_SOCKET, socket.SO_TIMESTAMP, 1)\n\
+         marked = datagrams(); marked.setsockopt(socket.SOL_SOCKET, 29, 1)\n\
          to = server.getsockname()\n\
          for _ in range(30): marked.sendto(b'x', to); server.recv(9)\n\
          say(rings())\n";
@@ -366,10 +366,11 @@ fn datagrams_by_rings_are_what_they_are_on_the_kernel() {
          for text in b'first', b'second': server.sendto(text, own)\n\
          waiting(client)\n\
          say(struct.unpack('i', fcntl.ioctl(client, termios.FIONREAD, bytes(4))))\n\
-         say(client.recv(9, socket.MSG_PEEK), client.recv(2, socket.MSG_PEEK | socket.MSG_TRUNC))\n\
+         cut = lambda flags: client.recv_into(bytearray(2), 2, socket.MSG_TRUNC | flags)\n\
+         say(client.recv(9, socket.MSG_PEEK), cut(socket.MSG_PEEK))\n\
          say(client.recvmsg(3)[0::2], client.recvmsg_into([bytearray(2), bytearray(9)])[0::2])\n\
          server.sendto(b'truncated', own); waiting(client)\n\
-         say(client.recv(2, socket.MSG_TRUNC), outcome(client.recv, 2, socket.MSG_DONTWAIT))\n\
+         say(cut(0), outcome(client.recv, 2, socket.MSG_DONTWAIT))\n\
          say(server.sendto(b'', own), waiting(client), os.read(client.fileno(), 9))\n\
          limit = struct.pack('ll', 0, 30_000)\n\
          client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)\n\
