@@ -90,7 +90,8 @@ impl Deflater {
         out[seam.final_mark / 8] &= !(1 << (seam.final_mark % 8));
         // Three zero bits: a stored block that is not the final one. Then to the byte's end, zeros.
         let end = (seam.end + 3).div_ceil(8);
-        out[bytes..end.max(bytes)].fill(0);
+        // The library may have filled all of the room.
+        out.get_mut(bytes..end.max(bytes))?.fill(0);
         out.get_mut(end..end + 4)?.copy_from_slice(&EMPTY_STORED);
         Some(end + 4)
     }
@@ -132,5 +133,19 @@ const fn stored_bytes(raw_bytes: usize) -> usize {
 
 const STORED_BYTES_MAX: usize = 0xffff;
 const EMPTY_STORED: [u8; 4] = [0, 0, 0xff, 0xff];
-/// The library gives up on an output that it could just fill; and a seam takes up to 5 bytes.
+/// A seam takes up to 5 bytes; and some room for the library.
 const SLACK_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_fills_its_room_gets_no_seam() {
+        let raw = b"a few bytes of text";
+        let mut deflater = Deflater::default();
+        let mut out = [0; 100];
+        let bytes = deflater.compressed(raw, 6, true, &mut out).unwrap();
+        assert_eq!(deflater.compressed(raw, 6, false, &mut out[..bytes]), None);
+    }
+}

@@ -122,7 +122,7 @@ impl Seams {
     fn skip_symbols(&self, bits: &mut Bits<'_>) -> Option<()> {
         loop {
             bits.refill();
-            // Three literals, or a length and its distance, take at most 48 of the 56 bits there.
+            // Three literals, or a length and its distance, take at most 50 of the 56 bits there.
             for _ in 0..3 {
                 // The values of extra bits do not matter: nothing is decoded here.
                 let entry = self.literals.entry(bits)?;
