@@ -316,6 +316,27 @@ fn zstd_takes_several_frames_and_skippable_ones() {
     assert!(out == raw);
 }
 
+/// The header names a dictionary, and from its sixth byte on it is a frame of one byte.
+#[test]
+fn zstd_takes_no_frame_out_of_a_header() {
+    let hiding = [0x28, 0xB5, 0x2F, 0xFD, 0x83];
+    let hidden = [0x28, 0xB5, 0x2F, 0xFD, 0x20, 1, 0x0B, 0, 0, b'x'];
+    // A run of 2816 bytes.
+    let rest = [0x28, 0xB5, 0x2F, 0xFD, 0x60, 0, 0x0A, 3, 0x58, 0, b'x'];
+    let mut inflater = make_inflater(CodecId::Zstd);
+    let mut out = vec![0; 2817];
+    let inner = [&hidden[..], &rest[..]].concat();
+    let whole = [&hiding[..], &inner[..]].concat();
+    for first in [1, out.len()] {
+        inflater.reset();
+        let taken = inflater.advance(&inner, &mut out, first);
+        assert_eq!(taken, Ok(first));
+        inflater.reset();
+        let refused = inflater.advance(&whole, &mut out, first);
+        assert!(refused.is_err(), "{first}");
+    }
+}
+
 #[test]
 fn a_verified_frame_is_not_checked_again() {
     let raw = samples().remove(4).1;

@@ -10,6 +10,7 @@
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2; zstd.h of libzstd 1.5.
 
 use super::{CodecError, CodecId, Deflater, Inflater, Position, corrupt};
+use crate::zstd_frame::{self, BLOCK_HEADER_BYTES, HEADER_BYTES_MAX, Start};
 use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
@@ -20,9 +21,6 @@ pub(crate) struct ZstdInflater {
     /// Bytes that libzstd takes next: up to the end of a block. 0 between two frames.
     wanted: usize,
 }
-
-/// Of a frame's head, what libzstd looks at first; all that a skippable frame's kind needs.
-const FIRST_BYTES: usize = 5;
 
 /// The largest window of RFC 8878: none is allocated, as the output is the window.
 const WINDOW_LOG_MAX: u32 = 31;
@@ -50,7 +48,7 @@ impl ZstdInflater {
     }
 
     fn set(&mut self, parameter: DParameter) {
-        // Refused only inside a frame and outside the parameter's range: both are ruled out.
+        // Refused only inside a frame and outside the parameter's range; both are ruled out.
         let set = self.context.set_parameter(parameter);
         debug_assert!(set.is_ok(), "a parameter of libzstd, between two frames");
     }
@@ -114,7 +112,7 @@ impl ZstdInflater {
                 if read == frame.len() {
                     return self.position.finish(CodecId::Zstd, expected);
                 }
-                self.wanted = FIRST_BYTES;
+                self.wanted = first_bytes(&frame[read..]);
             }
             let end = match frame.len() {
                 all if target >= expected => all,
@@ -145,6 +143,17 @@ impl ZstdInflater {
             return self.position.too_long(CodecId::Zstd, expected);
         }
         corrupt(CodecId::Zstd, zstd_safe::get_error_name(code))
+    }
+}
+
+/// Bytes that libzstd takes first of what begins with a frame: all of its header, and that of its
+/// first block. Of a header that comes in two pieces, libzstd decodes a whole frame that the second
+/// one begins with.
+fn first_bytes(frames: &[u8]) -> usize {
+    match zstd_frame::start(frames) {
+        Ok(Start::Frame(header)) => header.bytes + BLOCK_HEADER_BYTES,
+        // What follows a skippable frame is left; libzstd says what is wrong with the others.
+        Ok(Start::Skippable(_)) | Err(_) => HEADER_BYTES_MAX,
     }
 }
 
