@@ -137,7 +137,7 @@ pub(super) unsafe fn close(file: gzFile) -> c_int {
 }
 
 /// A gzip file that is written: zlib's rules for such files, over this library's `deflate`, which
-/// makes blocks of 128 KiB on engines where there are some.
+/// makes blocks on engines where there are some.
 #[repr(C)]
 pub(super) struct Writer {
     /// First, as in all files.

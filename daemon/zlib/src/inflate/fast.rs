@@ -90,7 +90,9 @@ impl Run<'_> {
         // SAFETY: the caller's promise; the processor has the features that were checked.
         unsafe {
             #[cfg(target_arch = "x86_64")]
-            if std::arch::is_x86_feature_detected!("bmi2") {
+            if std::arch::is_x86_feature_detected!("bmi1")
+                && std::arch::is_x86_feature_detected!("bmi2")
+            {
                 return self.wide_with_shifts(held);
             }
             self.wide_anywhere(held)
