@@ -24,7 +24,9 @@ pub fn compare(data: &[u8]) -> bool {
     let Some((&[low, middle, high, pace], input)) = data.split_first_chunk::<4>() else {
         return false;
     };
-    let room = u32::from_le_bytes([low, middle, high, 0]) as usize % ROOM_MAX + 1;
+    let room = u32::from_le_bytes([low, middle, high, 0]) as usize % (ROOM_MAX + 1);
+    // Nothing is decompressed to no bytes.
+    let room = room.max(1);
     let mut inflater = make_inflater(CodecId::Zstd);
     let mut whole = vec![0; room];
     let at_once = inflater.inflate(input, &mut whole);

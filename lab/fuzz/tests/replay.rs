@@ -40,6 +40,14 @@ fn every_corpus_is_replayed() {
     }
 }
 
+/// Inputs that are refused at once reach little of a decoder.
+#[test]
+fn seeds_of_zstd_are_whole_frames() {
+    for seed in seeds::of_target("zstd").expect("files of the tree") {
+        assert!(sidecore_fuzz::zstd::compare(&seed), "{:?}", &seed[..4]);
+    }
+}
+
 #[test]
 fn each_corpus_has_a_target_and_seeds() {
     let mut bytes = 0;
