@@ -71,6 +71,14 @@ pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
         if varies || (typed && format.is_none()) {
             continue;
         }
+        let whole = |part: &Printed| matches!(part, Printed::Whole(_));
+        let has_whole = format.as_ref().is_some_and(|all| all.iter().any(whole));
+        if function.formats && has_whole && !rest.is_empty() {
+            // The compiler knows no `%v`, and would warn of each.
+            let (start, end) = bytes(first);
+            edits.replace(start, start, "__sidecore_format(");
+            edits.replace(end, end, ")");
+        }
         for (number, part) in rest.iter().enumerate() {
             let name = match format.as_ref().map(|all| all.get(number)) {
                 _ if !function.formats => "__sidecore_print_1(",
@@ -337,12 +345,13 @@ mod tests {
             ),
             (
                 "printf(\"%vd %d%% %*\" \".3vf %f\", a, b, 2, c, d);",
-                "printf(\"%vd %d%% %*\" \".3vf %f\", __sidecore_print_1(a), __sidecore_print(b), \
-                 __sidecore_print(2), __sidecore_print_4(c), __sidecore_print(d));",
+                "printf(__sidecore_format(\"%vd %d%% %*\" \".3vf %f\"), \
+                 __sidecore_print_1(a), __sidecore_print(b), __sidecore_print(2), \
+                 __sidecore_print_4(c), __sidecore_print(d));",
             ),
             (
                 "printf(\"%vhd %lvx %vvf %vlld %vc\", a, b, c, d, e);",
-                "printf(\"%vhd %lvx %vvf %vlld %vc\", __sidecore_print_2(a), \
+                "printf(__sidecore_format(\"%vhd %lvx %vvf %vlld %vc\"), __sidecore_print_2(a), \
                  __sidecore_print_4(b), __sidecore_print_8(c), __sidecore_print_8(d), \
                  __sidecore_print_1(e));",
             ),
