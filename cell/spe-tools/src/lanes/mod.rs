@@ -81,8 +81,11 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
     let warns = lanes == Lanes::Warn;
     let lanes = if warns { Lanes::Auto } else { lanes };
     // With elements of one size nothing is to be turned.
-    let several =
-        converts || types.widths.len() > 1 || !members.is_empty() || casts_results(&text, &types);
+    let several = converts
+        || types.widths.len() > 1
+        || !members.is_empty()
+        || casts_results(&text, &types)
+        || looks_within(&text, &types);
     let unaligned =
         several || types::looks_at_addresses(&text) || types::casts_pointers(&text, &types);
     let lanes = if lanes == Lanes::Auto && !unaligned {
@@ -92,6 +95,7 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
     };
     let mut pass = pass::Pass::new(&text, &types, lanes, (unions, members));
     pass.warns = warns;
+    pass.several = several || lanes == Lanes::Exact;
     pass.run();
     let (edits, inexact) = pass.finish();
     let line = |one: pass::Inexact| {
@@ -129,22 +133,36 @@ fn looks_within(text: &crate::text::Text<'_>, types: &types::Types) -> bool {
             close.and_then(|close| Some((close, types.shape(text, place + 1, close - 1)?)));
         let looks = number.is_some_and(|(close, to)| {
             let name = (close + 1..text.len()).find(|at| !matches!(text.at(*at), b"(" | b"&"));
-            let from = name.and_then(|name| types.variable(text.at(name)));
-            from.is_some_and(|from| from.vector && from.width != to.width)
+            let name = name.map_or(&b""[..], |name| text.at(name));
+            let from = types.variable(name).or_else(|| types.behind_void(name));
+            // One of several variables of a name may be a vector.
+            let unknown = types.is_ambiguous(name) && !types.widths.is_empty();
+            unknown || from.is_some_and(|from| from.vector && from.width != to.width)
         });
         looks || (copies && text.is_users(place) && !types.widths.is_empty())
     })
+}
+
+/// True for the word of a type that only the compiler knows.
+fn is_typeof(word: &[u8]) -> bool {
+    matches!(word, b"typeof" | b"__typeof__" | b"__typeof" | b"decltype")
 }
 
 /// True where the user's source casts an intrinsic's result, whose elements may have a size that
 /// the source has no name for.
 fn casts_results(text: &crate::text::Text<'_>, types: &types::Types) -> bool {
     (0..text.len()).any(|place| {
-        let cast = text.at(place) == b"(" && text.at(place + 2) == b")";
-        if !cast || !text.is_users(place) || types.vector(text.at(place + 1)).is_none() {
+        let close = text.partner(place).filter(|_| text.at(place) == b"(");
+        let Some(close) = close.filter(|close| *close > place && text.is_users(place)) else {
+            return false;
+        };
+        let vector = close == place + 2 && types.vector(text.at(place + 1)).is_some();
+        let of_another =
+            is_typeof(text.at(place + 1)) && text.partner(place + 2) == Some(close - 1);
+        if !vector && !of_another {
             return false;
         }
-        let operand = (place + 3..text.len()).find(|at| text.at(*at) != b"(");
+        let operand = (close + 1..text.len()).find(|at| text.at(*at) != b"(");
         let operand = operand.map_or(&b""[..], |at| text.at(at));
         [&b"spu_"[..], b"vec_", b"si_"]
             .iter()
@@ -188,6 +206,7 @@ pub(crate) mod operand {
                     while text.at(last + 1) == b":" && text.at(last + 2) == b":" {
                         last += 3;
                     }
+                    last = behind_types(text, types, last).unwrap_or(last);
                     return Some(behind_postfix(text, last + 1));
                 }
                 (_, Kind::Number) => return Some(behind_postfix(text, at + 1)),
@@ -200,6 +219,29 @@ pub(crate) mod operand {
                 _ => return None,
             }
         }
+    }
+
+    /// Pieces of a template's arguments at most.
+    const TEMPLATE_PIECES_MAX: usize = 16;
+
+    /// The `>` of `name<T>(…)`, by the name; nothing where `<` may compare.
+    fn behind_types(text: &Text<'_>, types: &Types, name: usize) -> Option<usize> {
+        let mut depth = 0_usize;
+        let mut inner = (name + 1..text.len()).take(TEMPLATE_PIECES_MAX);
+        let shut = inner.find(|at| {
+            match text.at(*at) {
+                b"<" => depth += 1,
+                b">" => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth == 0
+        });
+        let shut = shut.filter(|shut| text.at(*shut) == b">" && text.at(shut + 1) == b"(")?;
+        let converts = matches!(
+            text.at(name),
+            b"reinterpret_cast" | b"static_cast" | b"const_cast" | b"dynamic_cast"
+        );
+        (converts || types.is_type(text, name + 2, shut)).then_some(shut)
     }
 
     /// The first piece of `a.b[i]->name`, by the place of the name; nothing where it is not clear.

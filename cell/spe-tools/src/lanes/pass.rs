@@ -5,7 +5,7 @@ mod memory;
 use super::shared::Members;
 use super::types::{Pointers, Types, looks_at_addresses};
 use super::unions::Accesses;
-use super::{Lanes, constant, operand};
+use super::{Lanes, constant, is_typeof, operand};
 use crate::text::{Edits, Text};
 use crate::tokens::Kind;
 use std::collections::BTreeSet;
@@ -29,6 +29,8 @@ pub(super) struct Pass<'a> {
     united: BTreeSet<usize>,
     edits: Edits,
     inexact: Vec<Inexact>,
+    /// True where elements may have several sizes.
+    pub(super) several: bool,
     /// True where what is not exact is only said.
     pub(super) warns: bool,
 }
@@ -68,6 +70,7 @@ impl<'a> Pass<'a> {
             united: BTreeSet::new(),
             edits: Edits::default(),
             inexact: Vec::new(),
+            several: true,
             warns: false,
         }
     }
@@ -119,7 +122,8 @@ impl<'a> Pass<'a> {
                 if let Some(type_at) = self.vector_alone(place + 1, close) {
                     return self.cast(place, type_at, close);
                 }
-                if self.lanes != Lanes::Off {
+                // With elements of one size any cast is the compiler's.
+                if self.lanes != Lanes::Off && self.several {
                     self.unknown_cast(place, close);
                 }
                 self.pointer_cast(place, close);
@@ -157,11 +161,7 @@ impl<'a> Pass<'a> {
     /// they are vectors.
     fn unknown_cast(&mut self, open: usize, close: usize) {
         let text = self.text;
-        let named = matches!(
-            text.at(open + 1),
-            b"typeof" | b"__typeof__" | b"__typeof" | b"decltype"
-        );
-        let by_name = named && text.partner(open + 2) == Some(close - 1);
+        let by_name = is_typeof(text.at(open + 1)) && text.partner(open + 2) == Some(close - 1);
         let parameter =
             self.plus && close == open + 2 && self.parameters.contains(text.at(open + 1));
         let before = open
@@ -169,13 +169,16 @@ impl<'a> Pass<'a> {
             .map_or(&b";"[..], |before| text.at(before));
         let called = text.is_word(open.saturating_sub(1))
             && !matches!(before, b"return" | b"case" | b"else" | b"do");
-        let number = matches!(text.kind(close + 1), Some(Kind::Number | Kind::Quoted));
-        if !(by_name || parameter) || called || number || text.is_constant(open) {
+        let constant = text.is_constant(open) || before == b"case" || self.is_count(open);
+        if !(by_name || parameter) || called || constant {
             return;
         }
         let end =
             operand::end(text, self.types, close + 1).filter(|_| operand::begins(text, close + 1));
-        let Some(end) = end else {
+        // Neither numbers nor sizes become vectors, and the compiler may have to know them.
+        let number = |at: usize| text.kind(at) != Some(Kind::Word);
+        let known = |end: &usize| text.at(close + 1) != b"sizeof" && !(close + 1..*end).all(number);
+        let Some(end) = end.filter(known) else {
             return;
         };
         let name = text.span(open + 1, close);
@@ -183,6 +186,39 @@ impl<'a> Pass<'a> {
         self.edits
             .replace(start, text.end(close), format!(" __lane_any({name}, "));
         self.edits.replace(behind, behind, ")");
+    }
+
+    /// True for a part of an enumerator, an index or an array's size.
+    fn is_count(&self, open: usize) -> bool {
+        let text = self.text;
+        let mut at = open;
+        while let Some(before) = at.checked_sub(1) {
+            at = match text.at(before) {
+                b";" => return false,
+                b"[" => return true,
+                b"{" => {
+                    let head = before.saturating_sub(ENUM_PIECES_MAX)..before;
+                    let mut head = head.rev().map(|at| text.at(at));
+                    return head
+                        .find(|word| matches!(*word, b"enum" | b";" | b"{" | b"}" | b")"))
+                        .is_some_and(|word| word == b"enum");
+                }
+                // A call's arguments may be vectors, and so may what has elements.
+                b"(" if before > 0 && text.is_word(before - 1) => return false,
+                b"(" if text
+                    .partner(before)
+                    .is_some_and(|end| text.at(end + 1) == b"[") =>
+                {
+                    return false;
+                }
+                b")" | b"]" | b"}" => match text.partner(before) {
+                    Some(other) => other,
+                    None => return false,
+                },
+                _ => before,
+            };
+        }
+        false
     }
 
     /// The place of a vector's name, where the pieces name that type and nothing more.
@@ -366,7 +402,8 @@ impl<'a> Pass<'a> {
         let (Some(close), b"<", b">") = (close, text.at(place + 1), text.at(shut)) else {
             return;
         };
-        let from = self.types.variable(text.at(shut + 2));
+        let object = text.at(shut + 2);
+        let from = self.types.variable(object);
         let alone = from.is_some_and(|from| from.vector && from.width != to.width);
         // A value has no address.
         let addressed = place > 0 && text.at(place - 1) == b"&";
@@ -379,6 +416,12 @@ impl<'a> Pass<'a> {
                 "a reference to a vector of other elements looks at memory",
                 "cast the value, and assign it back",
             );
+        } else if self.types.is_ambiguous(object) && !self.warns {
+            // Of several variables of the name the compiler knows the right one.
+            let (start, behind) = (text.end(shut + 1), text.start(close));
+            let call = format!("*__lane_known({}, &(", to.width);
+            self.edits.replace(start, start, call);
+            self.edits.replace(behind, behind, "))");
         }
     }
 
@@ -463,6 +506,8 @@ fn parameters(text: &Text<'_>) -> BTreeSet<Vec<u8>> {
     all
 }
 
+/// Pieces between `enum` and its brace at most.
+const ENUM_PIECES_MAX: usize = 6;
 /// Pieces of a call's first argument at most.
 const CALL_PIECES_MAX: usize = 16;
 /// Pieces behind which a value stands.

@@ -256,7 +256,15 @@ fn casts_to_types_that_only_the_compiler_knows_are_its_choice() {
             "x = (__typeof__(y))(z + 1);",
             "x = __lane_any(__typeof__(y), (z + 1));",
         ),
-        ("x = (typeof(y))1;", "x = (typeof(y))1;"),
+        ("x = (typeof(y))-1;", "x = (typeof(y))-1;"),
+        (
+            "x = y[(typeof(y))z]; case (typeof(y))z: enum { one = (typeof(y))z };",
+            "x = y[(typeof(y))z]; case (typeof(y))z: enum { one = (typeof(y))z };",
+        ),
+        (
+            "x = y[((typeof(b))z)[1]];",
+            "x = y[( __lane_any(typeof(b), z))[1]];",
+        ),
         ("f(typeof(b));", "f(typeof(b));"),
     ] {
         let found = exact(&format!("{two}void h(void) {{ {source} }}"));
@@ -501,6 +509,14 @@ fn casts_of_cplusplus_are_no_declarations() {
         (
             "x = (__spe_vec_uint4)__spe_vec_uchar16(y);",
             "x = __lane_cast(__spe_vec_uint4, __lane_cast(__spe_vec_uchar16, (y)));",
+        ),
+        (
+            "x = (__spe_vec_uint4)as<__spe_vec_uchar16>(y) < z;",
+            "x = __lane_cast(__spe_vec_uint4, as<__spe_vec_uchar16>(y)) < z;",
+        ),
+        (
+            "x = (__spe_vec_uint4)a < b;",
+            "x = __lane_cast(__spe_vec_uint4, a) < b;",
         ),
         (
             "h(1, __spe_vec_uint4(*y));",
