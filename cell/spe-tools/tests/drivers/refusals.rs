@@ -256,8 +256,13 @@ fn conversions_that_no_cast_can_say_are_refused() {
         ),
         (
             "r.cpp",
-            "void h(vector unsigned int v) { reinterpret_cast<vector unsigned short &>(v) = in; }",
+            "void h(vector unsigned int w) { reinterpret_cast<vector unsigned short &>(w) = in; }",
             "7: error: lanes: a reference to a vector of other elements looks at memory; cast the",
+        ),
+        (
+            "s.cpp",
+            "void h(vector unsigned int v) { reinterpret_cast<vector unsigned short &>(v) = in; }",
+            "lanes: elements of another size are read in memory; cast the vector itself",
         ),
         (
             "p.c",
