@@ -4,8 +4,8 @@
 //! this machine's stack register. A vector, which holds the stack pointer and the bytes between
 //! stack and heap, becomes a call of the library that returns both.
 //!
-//! Assembly outside of functions that gives a function another's name is refused: what an SPU has in
-//! registers for both, this machine has in different places.
+//! Assembly outside of functions that gives a function another's name is refused: what an SPU has
+//! in registers for both, this machine has in different places.
 //!
 //! Must stay true: declarations of other registers and all other source stay as they are, and
 //! lines keep their numbers.
