@@ -1,7 +1,8 @@
 //! Transfer between a queue pair and its stream.
 //!
 //! Must stay true: nothing blocks; one call moves at most [`ROUNDS_MAX`] buffers each way; an error
-//! of the stream ends the pair, whose work is then flushed.
+//! of the stream ends the pair, whose work is then flushed; one of writing does so behind the data
+//! that has arrived, as a peer that has closed may have sent its last messages before.
 
 use crate::stream::Sent;
 use crate::{Adapter, Stream};
@@ -24,6 +25,8 @@ pub(crate) struct Flow {
     /// Bytes received after a message that waits for a receive.
     behind: Vec<u8>,
     is_shut: bool,
+    /// An error of writing, until what had arrived before it is read.
+    broken: Option<io::Error>,
     /// The peer's stream has ended.
     pub(crate) has_ended: bool,
     /// Messages are delayed until then.
@@ -51,6 +54,7 @@ impl Flow {
             gone: 0,
             behind: Vec::new(),
             is_shut: false,
+            broken: None,
             has_ended: false,
             settles: None,
             settle: Duration::ZERO,
@@ -90,9 +94,11 @@ impl Flow {
         let mut moved = Moved::default();
         // Nothing is read while a message waits; what there is to send may go on.
         if self.pair.is_stalled() && !self.resume(adapter) {
-            self.write(stream, adapter, &mut moved)?;
+            self.write(stream, adapter, &mut moved);
+            self.lose_if_broken()?;
             return Ok(moved);
         }
+        let was_broken = self.broken.is_some();
         for round in 0..ROUNDS_MAX {
             if self.has_ended || self.pair.is_stalled() {
                 break;
@@ -109,20 +115,31 @@ impl Flow {
             moved.anything = true;
             moved.has_more = round + 1 == ROUNDS_MAX;
             if count == 0 {
+                self.lose_if_broken()?;
                 self.has_ended = true;
                 self.pair.receive_end();
                 break;
             }
             // Responses go out while the next requests arrive.
-            self.write(stream, adapter, &mut moved)?;
+            self.write(stream, adapter, &mut moved);
             // Less than requested: there is no more for now.
             if !S::LENDS && count < buffer.len() {
                 moved.has_more = false;
                 break;
             }
         }
-        self.write(stream, adapter, &mut moved)?;
+        // Once nothing is left to read after the stream broke.
+        if was_broken && !moved.has_more {
+            self.lose_if_broken()?;
+        }
+        self.write(stream, adapter, &mut moved);
+        moved.has_more |= self.broken.is_some();
         Ok(moved)
+    }
+
+    /// Reports an error of writing that was put off.
+    fn lose_if_broken(&mut self) -> io::Result<()> {
+        self.broken.take().map_or(Ok(()), Err)
     }
 
     /// Continues after a message waited for a receive; false if one still does.
@@ -135,11 +152,23 @@ impl Flow {
         !self.pair.is_stalled()
     }
 
-    /// Sends the pair's pending data.
-    ///
-    /// # Errors
-    /// The stream's.
+    /// Sends the pair's pending data. The next [`Self::progress`] reports an error.
     pub(crate) fn write<S: Stream>(
+        &mut self,
+        stream: &mut S,
+        adapter: &mut Adapter,
+        moved: &mut Moved,
+    ) {
+        if self.broken.is_none()
+            && let Err(error) = self.try_write(stream, adapter, moved)
+        {
+            self.broken = Some(error);
+            // Its owner comes back to read what is left.
+            (moved.anything, moved.has_more, moved.is_blocked) = (true, true, false);
+        }
+    }
+
+    fn try_write<S: Stream>(
         &mut self,
         stream: &mut S,
         adapter: &mut Adapter,

@@ -100,11 +100,11 @@ impl Link {
         let mut moved = Moved::default();
         match &mut self.wire {
             Wire::Kernel(_, true) => return Ok(opening()),
-            Wire::Kernel(stream, false) => self.flow.write(stream, adapter, &mut moved)?,
+            Wire::Kernel(stream, false) => self.flow.write(stream, adapter, &mut moved),
             Wire::Stack(socket) => {
                 let session: Option<Session<'_>> = net.session(*socket);
                 let mut session = session.ok_or(io::ErrorKind::NotConnected)?;
-                self.flow.write(&mut session, adapter, &mut moved)?;
+                self.flow.write(&mut session, adapter, &mut moved);
             }
         }
         Ok(moved)

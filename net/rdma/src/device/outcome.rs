@@ -389,10 +389,9 @@ mod tests {
             }
         }
 
-        fn ask(&mut self) -> ConnectionId {
+        fn ask(&mut self, options: Options) -> ConnectionId {
             let (at, queues) = (self.at, self.queues[1]);
-            let asked = self.client.connect(at, Options::default(), queues, b"");
-            asked.unwrap()
+            self.client.connect(at, options, queues, b"").unwrap()
         }
 
         fn requested(&mut self) -> ConnectionId {
@@ -404,7 +403,11 @@ mod tests {
 
         /// A connection, by the numbers of both sides: the client's, the server's.
         fn connected(&mut self) -> (ConnectionId, ConnectionId) {
-            let ours = self.ask();
+            self.connected_by(Options::default())
+        }
+
+        fn connected_by(&mut self, options: Options) -> (ConnectionId, ConnectionId) {
+            let ours = self.ask(options);
             let theirs = self.requested();
             self.server.accept(theirs, self.queues[0], b"").unwrap();
             self.until(|ends| {
@@ -416,16 +419,19 @@ mod tests {
         }
 
         fn post_immediate(&mut self, ours: ConnectionId, value: u64) {
-            let work = Work::Immediate {
-                value,
-                solicited: false,
-            };
-            let post = Post {
-                id: value,
-                work,
-                fence: false,
-            };
-            self.client.post(ours, post).unwrap();
+            self.client.post(ours, immediate(value)).unwrap();
+        }
+    }
+
+    fn immediate(value: u64) -> Post {
+        let work = Work::Immediate {
+            value,
+            solicited: false,
+        };
+        Post {
+            id: value,
+            work,
+            fence: false,
         }
     }
 
@@ -445,7 +451,7 @@ mod tests {
         ends.server.links = Links::new(2);
         let (_, first) = ends.connected();
         ends.connected();
-        ends.ask();
+        ends.ask(Options::default());
         ends.until(|ends| (!ends.server.starved.is_empty()).then_some(()));
         ends.server.abort(first).unwrap();
         let third = ends.requested();
@@ -472,6 +478,41 @@ mod tests {
             (came.len() == all.len()).then_some(())
         });
         assert_eq!(came, all);
+    }
+
+    #[test]
+    fn what_a_peer_sent_before_it_broke_off_arrives() {
+        let mut ends = Ends::new(immediates(), 64);
+        let (ours, theirs) = ends.connected_by(immediates());
+        // The side that has answered sends after the other one.
+        ends.post_immediate(ours, 1);
+        ends.until(|ends| {
+            let mut taken = [None; 4];
+            let count = ends
+                .server
+                .poll(ends.queues[0].receive, &mut taken)
+                .unwrap();
+            (count > 0).then_some(())
+        });
+        ends.server.post(theirs, immediate(7)).unwrap();
+        // Data that it has not read makes its end a reset.
+        ends.post_immediate(ours, 2);
+        ends.server.abort(theirs).unwrap();
+        // Sent before anything is read: it finds the stream broken.
+        ends.post_immediate(ours, 3);
+        let mut came = Vec::new();
+        ends.until(|ends| {
+            let mut taken = [None; 4];
+            let count = ends
+                .client
+                .poll(ends.queues[1].receive, &mut taken)
+                .unwrap();
+            let all = taken[..count].iter().flatten();
+            came.extend(all.filter_map(|queued| queued.completion.immediate));
+            let pair = ends.client.pair(ours)?;
+            (pair.state() == State::Ended && count == 0).then_some(())
+        });
+        assert_eq!(came, [7]);
     }
 
     #[test]
