@@ -7,7 +7,6 @@ use crate::abi::*;
 use crate::engine::Engine;
 use crate::event::Events;
 use crate::queue::Context;
-use crate::state::Table;
 use crate::{address, fail, fast, memory, pair, pointer_failed, queue};
 use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{MESSAGE_BYTES_MAX, PIECES_MAX, QUEUES_MAX, RECEIVES_MAX, SHARED_QUEUES_MAX};
@@ -103,15 +102,6 @@ pub(crate) unsafe fn context_of(context: *mut ibv_context) -> Option<(&'static E
     Some((object.engine, object.handle))
 }
 
-impl Table<Context> {
-    /// Counts an object of a context.
-    pub(crate) fn count(&mut self, context: u32, change: isize) {
-        if let Some(context) = self.get(context) {
-            context.objects = context.objects.saturating_add_signed(change);
-        }
-    }
-}
-
 pub(crate) unsafe extern "C" fn list(count: *mut c_int) -> *mut *mut ibv_device {
     // Ended by NULL, as ibv_get_device_list(3) says; the device itself lives as long as the
     // process.
@@ -180,7 +170,6 @@ pub(crate) fn open_context() -> Result<*mut ibv_context, c_int> {
     let mut core = engine.lock();
     let handle = core.contexts.insert(Context {
         events,
-        objects: 0,
         unread: Vec::new(),
     });
     let context = ibv_context {
@@ -231,11 +220,13 @@ pub(crate) unsafe extern "C" fn close(context: *mut ibv_context) -> c_int {
             return fail(libc::EINVAL);
         };
         let mut core = engine.lock();
-        if core.contexts.get(handle).is_some_and(|one| one.objects > 0) {
-            return fail(libc::EBUSY);
-        }
+        let was_left = core.drop_all_of(handle);
         core.contexts.remove(handle);
         drop(core);
+        if was_left {
+            // Structures of what was left point to the context.
+            return 0;
+        }
         let object = context.byte_sub(std::mem::offset_of!(verbs_context, context));
         drop(Box::from_raw(object.cast::<ContextObject>()));
         0

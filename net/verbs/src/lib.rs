@@ -5,9 +5,9 @@
 //! `queue` completion queues and channels, `pair` pairs, `fast` posting, `steps` the same in
 //! steps; `direct` and `exchange` pairs that programs connect themselves, `datagram` those without
 //! connections; `cm` identifiers of connections, `event` their events, `connect` their making,
-//! `endpoint` the calls that make several objects, `address` addresses; `state` is the state behind
-//! them, `engine` the lock and the thread that makes progress; `abi` has the layouts. Names of
-//! numbers, refused calls and stream sockets are in this file.
+//! `endpoint` the calls that make several objects, `address` addresses, `left` what closed contexts
+//! leave; `state` is the state behind them, `engine` the lock and the thread that makes progress;
+//! `abi` has the layouts. Names of numbers, refused calls and stream sockets are in this file.
 //!
 //! Must stay true: an object is a box that begins with the interface's structure, created by one
 //! call and freed by another; its state is in `state`, by number. Nothing unwinds into a program: a
@@ -27,6 +27,7 @@ mod engine;
 mod event;
 mod exchange;
 mod fast;
+mod left;
 mod memory;
 mod pair;
 mod queue;

@@ -54,7 +54,6 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     });
     let pd = Box::into_raw(Box::new(ibv_pd { context, handle }));
     core.pds.name(handle, pd.expose_provenance());
-    core.contexts.count(owner, 1);
     pd
 }
 
@@ -68,9 +67,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
         if core.pds.get(handle).is_none_or(|pd| pd.users > 0) {
             return libc::EBUSY;
         }
-        if let Some(gone) = core.pds.remove(handle) {
-            core.contexts.count(gone.context, -1);
-        }
+        core.pds.remove(handle);
         drop(core);
         drop(Box::from_raw(pd));
         0
@@ -276,7 +273,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
 
 /// An address handle: the way to a port, checked.
 pub(crate) struct Ah {
-    pd: u32,
+    pub(crate) pd: u32,
     /// Identifiers of this port and of the peer's.
     pub(crate) ends: (Ipv6Addr, Ipv6Addr),
 }
@@ -332,7 +329,7 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
 /// A shared receive queue.
 pub(crate) struct Srq {
     pub(crate) id: SharedId,
-    context: u32,
+    pub(crate) context: u32,
     pd: u32,
     max_wr: u32,
     /// An event is raised once fewer receives are left; 0 for none.
@@ -404,7 +401,6 @@ unsafe fn make_srq(
     }));
     core.srqs.name(handle, srq.expose_provenance());
     core.pds.count(domain, 1);
-    core.contexts.count(context, 1);
     Ok(srq)
 }
 
@@ -516,7 +512,6 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         };
         core.device.drop_shared(gone.id);
         core.pds.count(gone.pd, -1);
-        core.contexts.count(gone.context, -1);
         while !core.contexts.forget_async(gone.context, srq.addr()) {
             core = engine.wait(core);
         }

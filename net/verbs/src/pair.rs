@@ -39,7 +39,7 @@ const LAST_MOVES: usize = 200;
 pub(crate) struct Qp {
     pub(crate) number: u32,
     pub(crate) context: u32,
-    pd: u32,
+    pub(crate) pd: u32,
     /// The owner of its domain's regions.
     pub(crate) owner: PairId,
     pub(crate) send_cq: u32,
@@ -396,7 +396,6 @@ unsafe fn make(
         }));
         core.qps.name(handle, object.expose_provenance());
         core.exchange.enter(number, handle);
-        core.contexts.count(context, 1);
         Ok(object.cast())
     }
 }
@@ -569,26 +568,9 @@ pub(crate) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
             return libc::EINVAL;
         }
         reset(&mut core, handle);
-        let Some(gone) = core.qps.remove(handle) else {
-            return libc::EINVAL;
-        };
-        core.forget_number(gone.number);
-        if let Some(copies) = gone.copies {
-            // After the connection: it may still have been sending from them.
-            core.device.adapter_mut().deregister(copies);
-        }
-        for cq in [gone.send_cq, gone.recv_cq] {
-            if let Some(cq) = core.cqs.get(cq) {
-                cq.users -= 1;
-            }
-        }
-        if let Some(srq) = gone.srq.and_then(|srq| core.srqs.get(srq)) {
-            srq.users -= 1;
-        }
-        core.pds.count(gone.pd, -1);
-        core.contexts.count(gone.context, -1);
+        let context = core.remove_pair(handle).unwrap_or_default();
         // ibv_get_async_event(3): the structure stays until events that name it are acknowledged.
-        while !core.contexts.forget_async(gone.context, qp.addr()) {
+        while !core.contexts.forget_async(context, qp.addr()) {
             core = engine.wait(core);
         }
         drop(core);

@@ -20,8 +20,6 @@ pub(crate) const CQE_MAX: c_int = 1 << 18;
 /// A program's handle: asynchronous events.
 pub(crate) struct Context {
     pub(crate) events: Events<(usize, c_int)>,
-    /// Objects of it that are not destroyed.
-    pub(crate) objects: usize,
     /// Events that were read and not acknowledged, by object.
     pub(crate) unread: Vec<usize>,
 }
@@ -29,7 +27,6 @@ pub(crate) struct Context {
 /// A channel.
 pub(crate) struct Channel {
     pub(crate) events: Events<u32>,
-    pub(crate) context: u32,
     pub(crate) queues: usize,
 }
 
@@ -113,6 +110,29 @@ impl Core {
         }
     }
 
+    /// Ends a queue's requests for events; true if it has a channel, which forgets it.
+    fn leave_channel(&mut self, handle: u32) -> bool {
+        let Some(cq) = self.cqs.get(handle) else {
+            return false;
+        };
+        // A queue that is gone would keep the thread watching for ever.
+        let (channel, was_armed) = (cq.channel.take(), cq.armed.take());
+        self.armed -= usize::from(was_armed.is_some());
+        let Some(channel) = channel.and_then(|channel| self.channels.get(channel)) else {
+            return false;
+        };
+        // The handle may soon be another queue's, which would get this one's event.
+        channel.events.remove(|&one| one == handle);
+        channel.queues -= 1;
+        true
+    }
+
+    /// Drops a queue with its completions.
+    pub(crate) fn remove_queue(&mut self, handle: u32) {
+        self.leave_channel(handle);
+        self.cqs.remove(handle);
+    }
+
     /// The next completion of a queue.
     fn take(&mut self, cq: u32) -> Option<ibv_wc> {
         let (wc, of) = self.cqs.get(cq)?.entries.pop_front()?;
@@ -148,7 +168,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
 ) -> *mut ibv_comp_channel {
     // SAFETY: a context, as ibv_create_comp_channel(3) demands; others are refused.
     unsafe {
-        let Some((engine, owner)) = device::context_of(context) else {
+        let Some((engine, _)) = device::context_of(context) else {
             return pointer_failed(libc::EINVAL);
         };
         let events = match Events::new() {
@@ -157,11 +177,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
         };
         let mut core = engine.lock();
         let fd = events.descriptor();
-        let handle = core.channels.insert(Channel {
-            events,
-            context: owner,
-            queues: 0,
-        });
+        let handle = core.channels.insert(Channel { events, queues: 0 });
         let object = Box::into_raw(Box::new(ChannelObject {
             raw: ibv_comp_channel {
                 context,
@@ -172,7 +188,6 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
             engine,
         }));
         core.channels.name(handle, object.expose_provenance());
-        core.contexts.count(owner, 1);
         object.cast()
     }
 }
@@ -191,9 +206,7 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
         if found.queues > 0 {
             return fail(libc::EBUSY);
         }
-        let context = found.context;
         core.channels.remove(object.handle);
-        core.contexts.count(context, -1);
         drop(core);
         drop(Box::from_raw(channel.cast::<ChannelObject>()));
         0
@@ -248,7 +261,6 @@ unsafe fn create(
             shown: zeroed(),
         }));
         core.cqs.name(handle, object.expose_provenance());
-        core.contexts.count(owner, 1);
         Ok(object.cast())
     }
 }
@@ -302,13 +314,8 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         if found.users > 0 {
             return libc::EBUSY;
         }
-        // A queue that is gone would keep the thread watching for ever.
-        let (context, channel, was_armed) = (found.context, found.channel, found.armed.take());
-        core.armed -= usize::from(was_armed.is_some());
-        if let Some(channel) = channel.and_then(|channel| core.channels.get(channel)) {
-            // The handle may soon be another queue's, which would get this one's event.
-            channel.events.remove(|&one| one == handle);
-            channel.queues -= 1;
+        let context = found.context;
+        if core.leave_channel(handle) {
             (*(*cq).channel).refcnt -= 1;
         }
         // As ibv_get_cq_event(3) says: it waits for the events that were read.
@@ -318,7 +325,6 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
             core = engine.wait(core);
         }
         core.cqs.remove(handle);
-        core.contexts.count(context, -1);
         drop(core);
         drop(Box::from_raw(cq.cast::<CqObject>()));
         0
