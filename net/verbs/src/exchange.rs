@@ -427,7 +427,7 @@ impl Core {
         }
     }
 
-    /// Keeps a request until the connection stands.
+    /// Keeps a request until the connection stands; or, if the peer has left, until the time limit.
     pub(crate) fn hold(&mut self, handle: u32, held: Held) {
         let Some(qp) = self.qps.get(handle) else {
             return;
@@ -437,11 +437,12 @@ impl Core {
             return;
         };
         direct.held.push_back(held);
-        if direct.stage == Stage::Gone {
-            return self.give_up(handle);
-        }
         if direct.deadline.is_none() {
             direct.deadline = limit.map(|limit| Instant::now() + limit);
+            // One that was connected is looked at again.
+            if !self.exchange.apart.contains(&handle) {
+                self.exchange.apart.push(handle);
+            }
         }
         self.exchange.look_again(&mut self.qps, handle);
     }
@@ -487,13 +488,12 @@ impl Core {
         };
         // A peer that leaves is no fault, as long as nothing is under way to it.
         let is_fault = qp.is_blamed || matches!(end, End::Sent(_) | End::Received(_));
-        let waits = !direct.held.is_empty();
-        self.exchange.apart.retain(|&one| one != handle);
+        // Work that waits ends by the time limit.
+        if direct.held.is_empty() {
+            self.exchange.apart.retain(|&one| one != handle);
+        }
         if let Some(other) = other {
             self.device.break_off(other);
-        }
-        if waits && !is_fault {
-            self.give_up(handle);
         }
         !is_fault
     }

@@ -8,8 +8,8 @@
 use crate::abi::*;
 use crate::datagram::Target;
 use crate::memory::srq_of;
-use crate::pair::{Qp, SendOp, qp_of};
-use crate::state::{Core, Immediate, Table, flushed};
+use crate::pair::{SendOp, qp_of};
+use crate::state::{Core, Immediate, flushed};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_rdma::{
     Access, Atomic, ConnectionId, Piece, Pieces, Post, PostError, RdmaError, Receive, Remote, Stag,
@@ -107,6 +107,17 @@ pub(crate) struct Held {
     fence: bool,
 }
 
+/// Work without a way: it waits for the time limit.
+impl From<SendOp> for Held {
+    fn from(op: SendOp) -> Self {
+        Self {
+            op,
+            works: [None, None, None],
+            fence: false,
+        }
+    }
+}
+
 /// Copies memory of the program.
 ///
 /// # Safety
@@ -162,18 +173,6 @@ const CONFIRMATION: Work = Work::Read {
     },
 };
 
-/// The status of work whose connection has ended, which is not booked yet.
-fn ended_before(qps: &mut Table<Qp>, handle: u32) -> c_int {
-    match qps.get(handle) {
-        // The first one that its peer does not answer.
-        Some(qp) if qp.direct.is_some() && qp.sends.is_empty() && !qp.is_blamed => {
-            qp.is_blamed = true;
-            IBV_WC_RETRY_EXC_ERR
-        }
-        _ => IBV_WC_WR_FLUSH_ERR,
-    }
-}
-
 impl Core {
     /// Posts a work request, whose inline data is in `bytes`.
     ///
@@ -209,6 +208,7 @@ impl Core {
             bytes: 0,
             sink: None,
             failed: None,
+            is_left: false,
         };
         let connection = match qp.state {
             IBV_QPS_ERR => {
@@ -267,8 +267,10 @@ impl Core {
                     op.failed = Some(IBV_WC_LOC_PROT_ERR);
                     break;
                 }
+                // The connection has ended, which is not booked yet.
                 Err(_) => {
-                    op.failed = Some(ended_before(&mut self.qps, handle));
+                    op.is_left = self.qps.get(handle).is_some_and(|qp| qp.is_patient());
+                    op.failed = (!op.is_left).then_some(IBV_WC_WR_FLUSH_ERR);
                     break;
                 }
             }

@@ -74,6 +74,11 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
+    /// True if the peer's leaving is no fault yet: an adapter learns of it by the time limit.
+    pub(crate) fn is_patient(&self) -> bool {
+        self.direct.is_some() && !self.is_blamed && self.state != IBV_QPS_ERR
+    }
+
     /// Slots of the send queue that are taken: a slot is free once the program knows that its work
     /// is over.
     pub(crate) fn slots(&self) -> usize {
@@ -108,6 +113,8 @@ pub(crate) struct SendOp {
     pub(crate) sink: Option<Piece>,
     /// Its status if it failed.
     pub(crate) failed: Option<c_int>,
+    /// The peer that the program has named left before it was done.
+    pub(crate) is_left: bool,
 }
 
 /// The program's structure of a pair.

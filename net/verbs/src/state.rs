@@ -251,11 +251,8 @@ impl Core {
         let Some(qp) = self.qps.get(handle) else {
             return;
         };
-        // Without a connection, a peer that leaves is one that does not answer.
-        let blamed = match qp.direct.is_some() && blamed == IBV_WC_WR_FLUSH_ERR {
-            true => IBV_WC_RETRY_EXC_ERR,
-            false => blamed,
-        };
+        // A peer that leaves is one that does not answer.
+        let is_left = blamed == IBV_WC_WR_FLUSH_ERR && qp.is_patient();
         // Work leaves once no part of it is left, so the oldest part is of the work at the front.
         let Some(op) = qp.sends.front_mut() else {
             return;
@@ -264,6 +261,7 @@ impl Core {
         op.parts -= 1;
         match completion.status {
             Status::Done => {}
+            Status::Flushed if is_left => op.is_left = true,
             // Of everything that ended with the connection, the first is the one at fault: the peer
             // takes work in its order.
             Status::Flushed if !qp.is_blamed => {
@@ -310,7 +308,12 @@ impl Core {
                 qp_num: number,
                 ..zeroed()
             };
-            qp.sends.pop_front();
+            let is_waiting = op.is_left && op.failed.is_none();
+            let op = qp.sends.pop_front();
+            if let Some(op) = op.filter(|_| is_waiting) {
+                self.hold(handle, op.into());
+                continue;
+            }
             if signals {
                 // Its slot stays taken until the program polls: else a queue of completions could
                 // overflow.
