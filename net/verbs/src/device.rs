@@ -6,6 +6,7 @@
 use crate::abi::*;
 use crate::engine::Engine;
 use crate::event::Events;
+use crate::left::drop_all_of;
 use crate::queue::Context;
 use crate::{address, fail, fast, memory, pair, pointer_failed, queue};
 use sidecore_bare::width::ToUsize;
@@ -220,7 +221,7 @@ pub(crate) unsafe extern "C" fn close(context: *mut ibv_context) -> c_int {
             return fail(libc::EINVAL);
         };
         let mut core = engine.lock();
-        let was_left = core.drop_all_of(handle);
+        let was_left = drop_all_of(&mut core, handle);
         core.contexts.remove(handle);
         drop(core);
         if was_left {

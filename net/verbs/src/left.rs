@@ -9,55 +9,56 @@
 use crate::pair::reset;
 use crate::state::Core;
 
-impl Core {
-    /// Drops everything of a context but its channels, whose descriptors programs may still read;
-    /// true if anything was left.
-    pub(crate) fn drop_all_of(&mut self, context: u32) -> bool {
-        let mut was_left = false;
-        // Pairs first: they use everything else.
-        let qps: Vec<u32> = handles(self.qps.each(), |qp| qp.context == context);
-        for handle in qps {
-            was_left = true;
-            // Its peer learns of the end, after what was reported as sent.
-            reset(self, handle);
-            self.remove_pair(handle);
-        }
-        let srqs: Vec<u32> = handles(self.srqs.each(), |srq| srq.context == context);
-        for handle in srqs {
-            was_left = true;
-            // Contexts may be mixed: another one's pair may use it, and its completion queue.
-            if self.srqs.get(handle).is_some_and(|srq| srq.users == 0)
-                && let Some(srq) = self.srqs.remove(handle)
-            {
-                self.device.drop_shared(srq.id);
-            }
-        }
-        let cqs: Vec<u32> = handles(self.cqs.each(), |cq| cq.context == context);
-        for handle in cqs {
-            was_left = true;
-            if self.cqs.get(handle).is_some_and(|cq| cq.users == 0) {
-                self.remove_queue(handle);
-            }
-        }
-        let pds: Vec<u32> = handles(self.pds.each(), |pd| pd.context == context);
-        if pds.is_empty() {
-            return was_left;
-        }
-        // No peer may reach memory that the program believes to be its own again.
-        let mrs: Vec<u32> = handles(self.mrs.each(), |mr| pds.contains(&mr.pd));
-        for mr in mrs.into_iter().filter_map(|mr| self.mrs.remove(mr)) {
-            self.device.adapter_mut().deregister(mr.region);
-        }
-        let ahs: Vec<u32> = handles(self.ahs.each(), |ah| pds.contains(&ah.pd));
-        for ah in ahs {
-            self.ahs.remove(ah);
-        }
-        for pd in pds {
-            self.pds.remove(pd);
-        }
-        true
+/// Drops everything of a context but its channels, whose descriptors programs may still read;
+/// true if anything was left.
+pub(crate) fn drop_all_of(core: &mut Core, context: u32) -> bool {
+    let mut was_left = false;
+    // Pairs first: they use everything else.
+    let qps: Vec<u32> = handles(core.qps.each(), |qp| qp.context == context);
+    for handle in qps {
+        was_left = true;
+        // Its peer learns of the end, after what was reported as sent.
+        reset(core, handle);
+        core.remove_pair(handle);
     }
+    let srqs: Vec<u32> = handles(core.srqs.each(), |srq| srq.context == context);
+    for handle in srqs {
+        was_left = true;
+        // Contexts may be mixed: another one's pair may use it, and its completion queue.
+        if core.srqs.get(handle).is_some_and(|srq| srq.users == 0)
+            && let Some(srq) = core.srqs.remove(handle)
+        {
+            core.device.drop_shared(srq.id);
+        }
+    }
+    let cqs: Vec<u32> = handles(core.cqs.each(), |cq| cq.context == context);
+    for handle in cqs {
+        was_left = true;
+        if core.cqs.get(handle).is_some_and(|cq| cq.users == 0) {
+            core.leave_channel(handle);
+            core.cqs.remove(handle);
+        }
+    }
+    let pds: Vec<u32> = handles(core.pds.each(), |pd| pd.context == context);
+    if pds.is_empty() {
+        return was_left;
+    }
+    // No peer may reach memory that the program believes to be its own again.
+    let mrs: Vec<u32> = handles(core.mrs.each(), |mr| pds.contains(&mr.pd));
+    for mr in mrs.into_iter().filter_map(|mr| core.mrs.remove(mr)) {
+        core.device.adapter_mut().deregister(mr.region);
+    }
+    let ahs: Vec<u32> = handles(core.ahs.each(), |ah| pds.contains(&ah.pd));
+    for ah in ahs {
+        core.ahs.remove(ah);
+    }
+    for pd in pds {
+        core.pds.remove(pd);
+    }
+    true
+}
 
+impl Core {
     /// Removes a pair that has no connection any more; its context.
     pub(crate) fn remove_pair(&mut self, handle: u32) -> Option<u32> {
         let gone = self.qps.remove(handle)?;

@@ -111,7 +111,7 @@ impl Core {
     }
 
     /// Ends a queue's requests for events; true if it has a channel, which forgets it.
-    fn leave_channel(&mut self, handle: u32) -> bool {
+    pub(crate) fn leave_channel(&mut self, handle: u32) -> bool {
         let Some(cq) = self.cqs.get(handle) else {
             return false;
         };
@@ -125,12 +125,6 @@ impl Core {
         channel.events.remove(|&one| one == handle);
         channel.queues -= 1;
         true
-    }
-
-    /// Drops a queue with its completions.
-    pub(crate) fn remove_queue(&mut self, handle: u32) {
-        self.leave_channel(handle);
-        self.cqs.remove(handle);
     }
 
     /// The next completion of a queue.
