@@ -378,7 +378,7 @@ pub(crate) fn leave(descriptor: c_int, record: &Record) {
 /// Calls that transfer bytes before a descriptor gets rings: shorter sessions do not pay for them.
 static UPGRADE_AFTER: AtomicU32 = AtomicU32::new(8);
 /// Datagram sockets may get rings.
-static DATAGRAM_RINGS: AtomicBool = AtomicBool::new(false);
+static DATAGRAM_RINGS: AtomicBool = AtomicBool::new(true);
 /// Doublings of that number after the supervisor has refused.
 const PUT_OFF_MAX: u32 = 6;
 /// Attempts, 1 ms apart, while another thread copies.

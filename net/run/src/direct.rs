@@ -197,7 +197,7 @@ pub(crate) fn ring_room(near: &OwnedFd) -> Option<usize> {
 }
 
 /// Options by which the kernel describes datagrams in control messages.
-const MARKING: [(i32, i32); 20] = [
+const MARKING: [(i32, i32); 25] = [
     (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
@@ -206,6 +206,12 @@ const MARKING: [(i32, i32); 20] = [
     (libc::SOL_SOCKET, 64),
     (libc::SOL_SOCKET, 65),
     (libc::SOL_SOCKET, libc::SO_RXQ_OVFL),
+    // SO_RCVMARK, SO_RCVPRIORITY.
+    (libc::SOL_SOCKET, 75),
+    (libc::SOL_SOCKET, 82),
+    // IP_CHECKSUM, IP_RECVFRAGSIZE (`include/uapi/linux/in.h`).
+    (libc::IPPROTO_IP, 23),
+    (libc::IPPROTO_IP, 25),
     (libc::IPPROTO_IP, libc::IP_PKTINFO),
     (libc::IPPROTO_IP, libc::IP_RECVTTL),
     (libc::IPPROTO_IP, libc::IP_RECVTOS),
@@ -217,7 +223,8 @@ const MARKING: [(i32, i32); 20] = [
     (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
     (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO),
     (libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR),
-    // Those of RFC 2292 (`include/uapi/linux/in6.h`).
+    // IPV6_RECVFRAGSIZE, and those of RFC 2292 (`include/uapi/linux/in6.h`).
+    (libc::IPPROTO_IPV6, 77),
     (libc::IPPROTO_IPV6, 2),
     (libc::IPPROTO_IPV6, 8),
 ];

@@ -54,9 +54,9 @@ struct Member {
 }
 
 impl Member {
-    /// Memory for large rings, if it may have more of them.
-    fn new_large(&self) -> Result<Rc<SharedMap>, Errno> {
-        if self.large >= LARGE_OF_PROCESS_MAX {
+    /// Memory for large rings, if it has fewer than `most` of them.
+    fn new_large(&self, most: usize) -> Result<Rc<SharedMap>, Errno> {
+        if self.large >= most {
             return Err(Errno::OPNOTSUPP);
         }
         let memory = SharedMap::reserve("sidecore-large", LARGE_BYTES, Sharing::ReadWrite);
@@ -387,7 +387,8 @@ impl Rings {
         let mut large = member.streams.get(index).and_then(|it| it.large.clone());
         let mut large_file = -1;
         if is_large && large.is_none() {
-            let memory = member.new_large()?;
+            // Streams that fill their rings find some left.
+            let memory = member.new_large(LARGE_OF_PROCESS_MAX / 2)?;
             large_file = caller.give(memory.file())?;
             large = Some(memory);
         }
@@ -443,7 +444,7 @@ impl Rings {
         if place.ok_or(Errno::OPNOTSUPP)?.large.is_some() {
             return Err(Errno::OPNOTSUPP);
         }
-        let memory = member.new_large()?;
+        let memory = member.new_large(LARGE_OF_PROCESS_MAX)?;
         let file = caller.give(memory.file())?;
         if let Some(place) = member.streams.get_mut(ring.stream.to_usize()) {
             place.large = Some(Rc::clone(&memory));

@@ -138,7 +138,6 @@ pub(crate) fn run(command: &[PathBuf], scratch: &Path, patience: Duration) -> Ru
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("SIDECORE_NET_LIBRARY", library())
         .env("SIDECORE_NET_RINGS_AFTER", "0")
-        .env("SIDECORE_NET_UDP_RINGS", "1")
         .stdin(Stdio::null())
         .stdout(File::create(&out).unwrap())
         .stderr(File::create(&errors).unwrap())

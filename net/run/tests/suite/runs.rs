@@ -294,7 +294,7 @@ fn datagrams_of_the_stack_are_what_they_are_on_the_kernel() {
          \x20   say(client.recvfrom(20)[0])\n";
     let kernel = lines_on_kernel("datagrams", program);
     assert_eq!(lines_over_stack("datagrams", program), kernel);
-    // As of a program that does not ask for rings.
+    // As of a program that asks for none.
     let by_calls = lines_of("datagrams", program, |case, scratch| {
         let words = ["env", "SIDECORE_NET_UDP_RINGS=0"].map(PathBuf::from);
         let command = words.iter().chain(&case.command).cloned().collect();
