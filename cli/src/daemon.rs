@@ -52,7 +52,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = quantity::size)]
     user_bytes: u64,
     /// The most shared memory of all clients; a quarter is kept for root and this user
-    #[arg(long, visible_alias = "memory", value_name = "SIZE", default_value = "2GiB")]
+    #[arg(
+        long,
+        visible_alias = "memory",
+        value_name = "SIZE",
+        default_value = "2GiB"
+    )]
     #[arg(value_parser = quantity::size)]
     bytes: u64,
     /// The most requests of one such user that engines serve at once [default: no limit]
