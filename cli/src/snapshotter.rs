@@ -4,6 +4,7 @@
 //! output only once containerd can connect.
 
 use crate::block::FetchingArgs;
+use crate::live::MetricsArgs;
 use crate::{Outcome, output, signals};
 use anyhow::Result;
 use sidecore_oci::snapshotter::{Config, run, stopper};
@@ -43,6 +44,7 @@ impl Args {
             root: std::path::absolute(self.root)?,
             trust_indexes: self.fetching.trust_index,
             rate_bytes: self.fetching.rate,
+            metrics: self.metrics.address(),
             layer_store: self.layer_store.map(std::path::absolute).transpose()?,
             verify_keys: (self.verify_key.iter())
                 .map(std::path::absolute)

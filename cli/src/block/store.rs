@@ -56,9 +56,9 @@ impl Command {
             Self::Stat(args) => args.stat(),
             Self::Init(args) => args.run(),
             Self::Domain(args) => args.run(),
-            Self::Add(args) => args.run(),
+            Self::Put(args) => args.run(),
             Self::Get(args) => args.run(),
-            Self::Check(args) => args.run(),
+            Self::Verify(args) => args.run(),
             Self::Copy(args) => args.run(),
             Self::Remove(args) => args.run(),
             Self::Gc(args) => args.run(),
@@ -165,7 +165,7 @@ impl DomainArgs {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct AddArgs {
+pub(crate) struct PutArgs {
     #[command(flatten)]
     at: StoreArgs,
     #[command(flatten)]
@@ -239,7 +239,7 @@ impl GetArgs {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct VerifyArgs {
     #[command(flatten)]
     keyed: KeyedArgs,
     /// Read all packs, and compare them with their names

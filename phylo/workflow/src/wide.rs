@@ -32,13 +32,13 @@ impl<'r> Wide<'r> {
             return refuse("--effort fast takes no --brlen unlinked: give linked or scaled");
         }
         let inference = Inference::new(run.names(), run.parts())?;
-        limits::check_work("the tree", inference.least_bytes())?;
+        memory.check_work("the tree", inference.least_bytes())?;
         Ok(Self {
             inference,
             options: Options {
                 lengths,
                 seed: run.seed,
-                memory: limits::memory().of_work(),
+                memory: memory.of_work(),
             },
             pool,
             now: Mutex::default(),

@@ -5,11 +5,13 @@
 //! Must stay true: chunks are ordered by partition; a loop gives each chunk to one engine, which
 //! reads the partitions' tables and writes the chunk alone.
 
-use super::chunk::{Chunk, Unseen};
+use super::chunk::{Chunk, Unseen, room_bytes};
 use super::exchange::{self, Exchange};
 use super::validity::Step;
-use super::{LikelihoodError, Options, Part};
-use crate::kernel::{Isa, SharedArena};
+use super::{LikelihoodError, Options, Part, PartOptions};
+use crate::kernel::repeats::{Classes, Pairs};
+use crate::kernel::{Isa, Shape, SharedArena};
+use crate::msa::Patterns;
 use crate::runner::{Runner, Work};
 use crate::tree::{HalfId, Tree};
 use sidecore_bare::width::ToU64;
