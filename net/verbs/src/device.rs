@@ -56,7 +56,7 @@ static DEVICE: LazyLock<DeviceObject> = LazyLock::new(|| {
 fn put(target: &mut [c_char], text: &CStr) {
     let bytes = text.to_bytes_with_nul();
     for (place, &byte) in target.iter_mut().zip(bytes) {
-        *place = byte.cast_signed();
+        *place = c_char::from_ne_bytes([byte]);
     }
 }
 
