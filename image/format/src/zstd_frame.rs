@@ -5,6 +5,10 @@
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2.
 
 use sidecore_bare::width::ToUsize;
+use zstd_safe::zstd_sys::ZSTD_ErrorCode;
+
+/// libzstd's code for contents that are longer than the output: the negative number.
+pub const NO_ROOM: usize = (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg();
 
 /// Maximum length of a block's contents, and of its body, in bytes.
 pub(crate) const BLOCK_BYTES_MAX: usize = 128 << 10;

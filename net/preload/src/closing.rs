@@ -11,7 +11,7 @@ use crate::table::{self, ENDED, Kind, PARDONED, Record, SHUT_WRITE};
 use std::ffi::c_int;
 
 /// Makes a receiving kernel call, and records its result: 0 bytes mean that the peer has ended.
-/// Where a socket has no peer yet, the error becomes TCP's.
+/// The error of a call on a socket without a peer becomes TCP's.
 #[inline]
 pub(crate) fn receive(file: c_int, wanted: usize, work: impl Fn() -> isize) -> isize {
     let mut received = work();

@@ -59,7 +59,7 @@ fn begin(file: c_int, record: &Record) -> bool {
     is_free && has_place().is_some() && rings::upgrade(file, record)
 }
 
-/// What the directory says of a socket.
+/// The state of a socket in the directory.
 fn place_state(record: &Record) -> Option<PlaceState> {
     let place = Place::of_bits(record.place.load(Ordering::Acquire))?;
     datagrams::directory()?.state(place)

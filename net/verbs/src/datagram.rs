@@ -49,7 +49,7 @@ impl Target {
     }
 }
 
-/// What a datagram has in front of its message.
+/// The header in front of a datagram's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     to: u32,

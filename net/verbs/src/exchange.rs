@@ -42,7 +42,7 @@ const BACKLOG: usize = 1024;
 /// Least time between two looks at the pairs that wait.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What a process has for the pairs that its program connects.
+/// The parts of a process for the pairs that its program connects.
 #[derive(Default)]
 pub(crate) struct Exchange {
     /// 0 until it has one.

@@ -47,7 +47,7 @@ pub(crate) struct Chunk {
     pub(crate) work: Work,
     tally: Tally,
     repeats: Repeats,
-    /// Where buffers get their memory.
+    /// The memory of buffers.
     pub(crate) arena: SharedArena,
 }
 

@@ -1,6 +1,6 @@
 //! Log-likelihoods at a root or over an edge, with derivatives.
 //!
-//! What is asked for is checked here and computed chunk by chunk.
+//! Requests are checked here, and computed chunk by chunk.
 //! How: frequencies and category weights are folded into one span for a root, and into the matrix
 //! of an edge. So a pattern's likelihood is one product of spans.
 

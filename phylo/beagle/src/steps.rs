@@ -147,9 +147,9 @@ pub(crate) struct Gradient {
     pub(crate) with_sites: bool,
 }
 
-/// How many of the first steps may run together, some patterns at a time: updates after their
-/// children without scaling, none into a buffer that an earlier one of them reads or writes, or
-/// itself reads.
+/// The number of the first steps that may run together, some patterns at a time: updates after
+/// their children without scaling, none into a buffer that an earlier one of them reads or writes,
+/// or itself reads.
 pub(crate) fn together(steps: &[Step]) -> usize {
     let updates = steps
         .iter()

@@ -41,7 +41,7 @@ pub(super) fn conversions(said: &str) -> Vec<Conversion> {
 #[derive(Debug, Default)]
 struct Reading {
     place: Option<(usize, usize)>,
-    /// What it tells by itself or by a note.
+    /// Its own message, or that of its note.
     found: Option<(Option<&'static str>, (usize, usize), bool)>,
     is_warning: bool,
     is_read: bool,

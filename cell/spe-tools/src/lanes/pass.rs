@@ -41,7 +41,7 @@ pub(super) struct Inexact {
     /// File and line.
     pub(super) place: (String, u32),
     pub(super) reason: String,
-    /// What to write there.
+    /// The text to write there.
     pub(super) instead: &'static str,
 }
 

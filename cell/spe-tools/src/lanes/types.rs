@@ -138,7 +138,7 @@ impl Types {
         self.variables.get(name).copied().flatten()
     }
 
-    /// What all values of a variable of `void *` point to.
+    /// The type that all values of a variable of `void *` point to.
     pub(super) fn behind_void(&self, name: &[u8]) -> Option<Shape> {
         let (first, rest) = self.voids.get(name)?.split_first()?;
         first.filter(|_| rest.iter().all(|other| other == first))
@@ -193,7 +193,7 @@ impl Types {
         if all.is_empty() { vec![None] } else { all }
     }
 
-    /// What the address that begins at `place` points to: a variable's, behind any casts.
+    /// The type to which the address at `place` points: a variable's, behind any casts.
     fn given(&self, text: &Text<'_>, place: usize) -> Option<Shape> {
         let mut at = place;
         while text.at(at) == b"(" {

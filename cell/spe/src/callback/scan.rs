@@ -9,7 +9,7 @@ use crate::store::STORE_BYTES;
 use sidecore_bare::width::ToU64;
 use std::ffi::CString;
 
-/// What a scan reads, byte by byte.
+/// The input of a scan, byte by byte.
 pub(super) enum Input {
     /// An open stream.
     Stream(*mut libc::FILE),

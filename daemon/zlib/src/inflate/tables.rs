@@ -467,7 +467,7 @@ mod tests {
         all
     }
 
-    /// What the table says of these bits: the entry, and the bits of all levels.
+    /// The table's entry for these bits, and the bits of all levels.
     fn look_up(table: &[Code], root: u32, bits: usize) -> (Code, u32) {
         let first = table[bits & ((1 << root) - 1)];
         if first.is_literal() || !first.is_link() {

@@ -6,6 +6,7 @@
 
 use super::{Existing, PackError, Sink, Target, Work, workers};
 use crate::format::sidecar::{Scan, TOO_LARGE, Walked, lacks_index, name_of};
+use crate::format::zstd_frame::NO_ROOM;
 use crate::format::{FRAME_BYTES_MAX, Format, FormatError, Index};
 use crate::image::Image;
 use sidecore_bare::text::bytes;
@@ -14,7 +15,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 use zstd_safe::DCtx;
-use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 
 /// Result of [`index_file`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -162,9 +162,6 @@ fn inflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     job.raw_bytes = inflated.map_err(refused)? as u32;
     Ok(())
 }
-
-/// libzstd's code for contents that are longer than the output: the negative number.
-const NO_ROOM: usize = (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg();
 
 /// Size of a frame when jobs are counted: the real one is not known before.
 const BATCH_FRAME_BYTES: usize = 4 << 20;

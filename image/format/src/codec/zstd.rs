@@ -10,8 +10,8 @@
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2; zstd.h of libzstd 1.5.
 
 use super::{CodecError, CodecId, Deflater, Inflater, Position, corrupt};
+use crate::zstd_frame::NO_ROOM;
 use crate::zstd_frame::{self, BLOCK_HEADER_BYTES, HEADER_BYTES_MAX, Start};
-use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 /// Decompresses zstd frames, block by block.
@@ -24,9 +24,6 @@ pub(crate) struct ZstdInflater {
 
 /// The largest window of RFC 8878: none is allocated, as the output is the window.
 const WINDOW_LOG_MAX: u32 = 31;
-
-/// libzstd's code for contents that are longer than the output: the negative number.
-const NO_ROOM: usize = (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg();
 
 impl ZstdInflater {
     /// Makes the decoder. With `verified`, the caller has checked the compressed bytes already: the

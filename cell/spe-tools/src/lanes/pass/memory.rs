@@ -268,27 +268,14 @@ impl Pass<'_> {
     /// where it is used in another way.
     fn indices(&mut self, name: usize, from: usize, scalar: &str, vector: &str) -> bool {
         let text = self.text;
-        let mut depth = 0_usize;
-        let mut uses = Vec::new();
-        for place in from..text.len() {
-            match text.at(place) {
-                b"{" => depth += 1,
-                // The variable's block ends here.
-                b"}" if depth == 0 => break,
-                b"}" => depth -= 1,
-                word if word == text.at(name) && !self.is_member(place) => {
-                    if text.at(place + 1) != b"[" {
-                        // Handed on, moved or compared: what is read through it is not known, so no
-                        // index may be turned.
-                        return false;
-                    }
-                    uses.push(place + 1);
-                }
-                _ => {}
-            }
+        let uses = self.uses(name, from);
+        // Handed on, moved or compared: what is read through it is not known, so no index may be
+        // turned.
+        if uses.iter().any(|place| text.at(place + 1) != b"[") {
+            return false;
         }
         for place in uses {
-            self.index(place, scalar, vector);
+            self.index(place + 1, scalar, vector);
         }
         true
     }
@@ -296,22 +283,27 @@ impl Pass<'_> {
     /// True where the variable at `name` is read through until its block ends.
     fn reads(&self, name: usize, from: usize) -> bool {
         let text = self.text;
+        self.uses(name, from).into_iter().any(|place| {
+            let before = place.checked_sub(1).map_or(&b""[..], |at| text.at(at));
+            before == b"*" || text.at(place + 1) == b"["
+        })
+    }
+
+    /// The places that name the variable at `name` from a place on, until its block ends.
+    fn uses(&self, name: usize, from: usize) -> Vec<usize> {
+        let text = self.text;
         let mut depth = 0_usize;
+        let mut uses = Vec::new();
         for place in from..text.len() {
             match text.at(place) {
                 b"{" => depth += 1,
                 b"}" if depth == 0 => break,
                 b"}" => depth -= 1,
-                word if word == text.at(name) && !self.is_member(place) => {
-                    let before = place.checked_sub(1).map_or(&b""[..], |at| text.at(at));
-                    if before == b"*" || text.at(place + 1) == b"[" {
-                        return true;
-                    }
-                }
+                word if word == text.at(name) && !self.is_member(place) => uses.push(place),
                 _ => {}
             }
         }
-        false
+        uses
     }
 
     fn is_member(&self, place: usize) -> bool {

@@ -364,7 +364,7 @@ impl Datagrams {
     }
 }
 
-/// What the forwarding of a socket's datagrams depends on.
+/// The settings on which the forwarding of a socket's datagrams depends.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     is_v6: bool,

@@ -79,7 +79,7 @@ fn likelihoods<V: Batch, B: Whole>(near: Tip<'_>, far: B, sums: &mut [Quad]) {
     }
 }
 
-/// What a side holds for each rate.
+/// The values that a side holds for each rate.
 #[inline(always)]
 fn rates<V: Batch, B: Whole>(side: B) -> [B::Rate<V>; SPAN] {
     // Written out, here and below: see `super::states::quads`.
@@ -227,7 +227,7 @@ trait Whole: Spanned {
     /// # Safety
     /// The span from `at` on is within [`Spanned::quads`].
     unsafe fn take<V: Batch>(&self, held: &Self::Held<V>, at: usize) -> [V; PARTS];
-    /// What is held for one rate, by narrow registers.
+    /// The values for one rate, in narrow registers.
     type Rate<V: Batch>: Copy;
     fn hold_rate<V: Batch>(&self, rate: usize) -> Self::Rate<V>;
     /// One rate of a span as it arrives, in a narrow register.
