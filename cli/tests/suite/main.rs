@@ -31,6 +31,7 @@ mod pack;
 mod pages;
 mod papers;
 mod phylo;
+mod phylo_examples;
 mod phylo_inputs;
 mod phylo_limits;
 mod phylo_models;

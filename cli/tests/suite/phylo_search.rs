@@ -442,3 +442,31 @@ fn as_many_rounds_of_the_grain_as_are_asked_for_are_made() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(report["rows"][0]["rounds"], 5, "{report}");
 }
+
+/// Copies of a sequence are children of one node where branches of no length are removed.
+#[test]
+fn copies_make_polytomies() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let rows = [
+        "ACGTACGTAC",
+        "ACGTACGTAC",
+        "ACGTACGTAC",
+        "ACGTACGTAC",
+        "TTGTACCTGG",
+        "TTGTACCTGA",
+    ];
+    let rows = rows.iter().zip("abcdef".chars());
+    let text: String = rows
+        .map(|(row, name)| format!(">{name}\n{row}\n"))
+        .collect();
+    std::fs::write(here.join("c.fa"), text).unwrap();
+    let arguments = "search --msa c.fa --model JC --starts 2 --polytomies --prefix c";
+    done(&sidecore(here, &arguments.split(' ').collect::<Vec<_>>()));
+    let count = |file: &str| {
+        let text = std::fs::read_to_string(here.join(file)).unwrap();
+        text.matches('(').count()
+    };
+    // Binary, with one bracket a node; then e and f, and all others.
+    assert_eq!((count("c.bestTree"), count("c.bestTreeCollapsed")), (4, 2));
+}

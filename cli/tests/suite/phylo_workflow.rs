@@ -357,7 +357,7 @@ fn from_supports_to_a_picture() {
 
 /// A folder with `loci/`, three loci of other sizes along one tree of 10 taxa, `w.nwk`, and an
 /// alignment of all, `w.phy`.
-fn loci() -> tempfile::TempDir {
+pub(crate) fn loci() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let arguments = "simulate --taxa 10 --sites 400 --model JC --seed 3 -o w.phy --tree-out w.nwk";
@@ -581,140 +581,6 @@ fn three_ways_around_a_branch_and_jackknives() {
     assert!(String::from_utf8_lossy(&other.stderr).contains("--jackknife"));
 }
 
-/// Copies of a sequence are children of one node where branches of no length are removed.
-#[test]
-fn copies_make_polytomies() {
-    let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    let rows = [
-        "ACGTACGTAC",
-        "ACGTACGTAC",
-        "ACGTACGTAC",
-        "ACGTACGTAC",
-        "TTGTACCTGG",
-        "TTGTACCTGA",
-    ];
-    let rows = rows.iter().zip("abcdef".chars());
-    let text: String = rows
-        .map(|(row, name)| format!(">{name}\n{row}\n"))
-        .collect();
-    std::fs::write(here.join("c.fa"), text).unwrap();
-    let arguments = "search --msa c.fa --model JC --starts 2 --polytomies --prefix c";
-    json(here, arguments);
-    let count = |file: &str| {
-        let text = std::fs::read_to_string(here.join(file)).unwrap();
-        text.matches('(').count()
-    };
-    // Binary, with one bracket a node; then e and f, and all others.
-    assert_eq!((count("c.bestTree"), count("c.bestTreeCollapsed")), (4, 2));
-}
-
 /// In the order of the nodes, as those of SH-aLRT above.
 const ABAYES: [f64; 6] = [1.0, 0.581, 1.0, 0.147, 0.971, 1.0];
 const LBP: [f64; 6] = [1.0, 0.634, 1.0, 0.122, 0.741, 1.0];
-
-/// The input of the workflows of `docs/examples`: loci, and dates of all taxa but the outgroup.
-fn inputs() -> tempfile::TempDir {
-    let folder = loci();
-    let here = folder.path();
-    std::fs::remove_file(here.join("loci/d.fa")).unwrap();
-    let tips = (2..=10).map(|taxon| format!("t{taxon} 0\n"));
-    let dates = format!("{}mrca(t2,t3) -10\n", tips.collect::<String>());
-    std::fs::write(here.join("dates.tsv"), dates).unwrap();
-    folder
-}
-
-fn example(name: &str) -> (String, String) {
-    let path = format!("{}/../docs/examples/{name}", env!("CARGO_MANIFEST_DIR"));
-    (std::fs::read_to_string(&path).unwrap(), path)
-}
-
-/// Runs a command of a shell; the program that is tested comes first.
-fn shell(folder: &Path, command: &str) {
-    let program = Path::new(env!("CARGO_BIN_EXE_sidecore")).parent().unwrap();
-    let paths = std::env::var("PATH").unwrap_or_default();
-    let output = Command::new("bash")
-        .args(["-euc", command])
-        .env("PATH", format!("{}:{paths}", program.display()))
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {said}");
-}
-
-fn exists(program: &str, version: &str) -> bool {
-    let found = Command::new(program).arg(version).output();
-    found.is_ok_and(|found| found.status.success())
-}
-
-/// The results that both workflows have.
-fn check_results(folder: &Path) {
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    assert_eq!(read("g.geneTrees").lines().count(), 3);
-    assert!(read("concordance.tsv").lines().count() > 5);
-    let dated = read("dated.nwk");
-    assert!(dated.contains("t10") && !dated.contains("t1:"), "{dated}");
-    assert!(read("species.nwk").contains("t1"));
-}
-
-#[test]
-fn the_snakefile_goes_from_loci_to_dates() {
-    let folder = inputs();
-    let (text, path) = example("snakemake/Snakefile");
-    if exists("snakemake", "--version") {
-        let line = format!("snakemake --cores 1 --config outgroup=t1 --snakefile {path}");
-        shell(folder.path(), &line);
-        return check_results(&folder.path().join("out"));
-    }
-    // The rules stand in an order in which they can be run.
-    std::fs::create_dir(folder.path().join("out")).unwrap();
-    let (mut inputs, mut outputs, mut commands) = (Vec::new(), Vec::new(), 0);
-    for line in text.lines().map(str::trim) {
-        let quoted: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
-        match line.split_once(':').map(|(key, _)| key) {
-            Some("input") => inputs = quoted,
-            Some("output") => outputs = quoted,
-            Some("shell") => {
-                let mut command = quoted.concat();
-                for (at, input) in inputs.iter().enumerate() {
-                    command = command.replace(&format!("{{input[{at}]}}"), input);
-                }
-                for (name, value) in [
-                    ("{input}", inputs.join(" ")),
-                    ("{output}", outputs.join(" ")),
-                    ("{threads}", "1".to_owned()),
-                    ("{config[outgroup]}", "t1".to_owned()),
-                ] {
-                    command = command.replace(name, &value);
-                }
-                assert!(!command.contains('{'), "{command}");
-                shell(folder.path(), &command);
-                commands += 1;
-            }
-            _ => {}
-        }
-    }
-    assert_eq!(commands, 5);
-    check_results(&folder.path().join("out"));
-}
-
-#[test]
-fn the_nextflow_script_goes_from_loci_to_dates() {
-    let folder = inputs();
-    let (text, path) = example("nextflow/main.nf");
-    if exists("nextflow", "-version") {
-        shell(folder.path(), &format!("nextflow run {path} --outgroup t1"));
-        return check_results(&folder.path().join("out"));
-    }
-    // Inputs have the names of variables; results lie in one folder.
-    let names = "loci=loci genes=g.geneTrees species=species.nwk lengths=lengths.nwk \
-                 dates=dates.tsv outgroup=t1";
-    let scripts: Vec<&str> = text.split("\"\"\"").skip(1).step_by(2).collect();
-    assert_eq!(scripts.len(), 5);
-    for script in scripts {
-        let script = script.trim().replace("${task.cpus}", "1");
-        shell(folder.path(), &format!("{names}; {script}"));
-    }
-    check_results(folder.path());
-}

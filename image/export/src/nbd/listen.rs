@@ -241,3 +241,27 @@ fn taken(path: &Path) -> NbdError {
         false => NbdError::NotASocket { path },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_checked() {
+        for good in ["unix:/tmp/x", "tcp:localhost:10809", "tcp:[::1]:10809"] {
+            let address: Address = good.parse().unwrap();
+            assert_eq!(address.to_string(), good);
+        }
+        for bad in [
+            "",
+            "unix:",
+            "/tmp/x",
+            "tcp:localhost",
+            "tcp::1",
+            "tcp:host:99999",
+            "udp:x:1",
+        ] {
+            assert!(bad.parse::<Address>().is_err(), "`{bad}` was taken");
+        }
+    }
+}
