@@ -96,6 +96,10 @@ impl Flow {
         if self.pair.is_stalled() && !self.resume(adapter) {
             self.write(stream, adapter, &mut moved);
             self.lose_if_broken()?;
+            // Neither read nor written: a reset of the peer would be reported for ever.
+            if !moved.anything {
+                stream.check()?;
+            }
             return Ok(moved);
         }
         let was_broken = self.broken.is_some();

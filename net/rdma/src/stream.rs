@@ -64,6 +64,14 @@ pub trait Stream {
         Ok(Sent::NotLent)
     }
 
+    /// Looks for an error without reading or writing; for streams that report none so, nothing.
+    ///
+    /// # Errors
+    /// The connection's.
+    fn check(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Ends writing.
     ///
     /// # Errors
@@ -87,6 +95,10 @@ impl Stream for TcpStream {
         write(self, bytes)
     }
 
+    fn check(&mut self) -> io::Result<()> {
+        self.take_error()?.map_or(Ok(()), Err)
+    }
+
     fn shutdown(&mut self) -> io::Result<()> {
         shutdown(self)
     }
@@ -104,6 +116,10 @@ impl Stream for Arc<TcpStream> {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         write(self, bytes)
+    }
+
+    fn check(&mut self) -> io::Result<()> {
+        self.take_error()?.map_or(Ok(()), Err)
     }
 
     fn shutdown(&mut self) -> io::Result<()> {

@@ -7,6 +7,7 @@ use crate::flow::{Flow, Moved};
 use crate::stream::Session;
 use crate::{Adapter, State};
 use rustix::event::epoll::EventFlags;
+use rustix::net::sockopt;
 use sidecore_rdma_wire::Pair;
 use std::collections::VecDeque;
 use std::io;
@@ -25,6 +26,8 @@ pub(super) struct Link {
     pub(super) reported: Reported,
     /// Time when its owner closed it.
     pub(super) released: Option<Instant>,
+    /// Time of the last byte either way since its owner began to close it and kept it.
+    pub(super) leaving: Option<Instant>,
     /// True if it is in the device's list of busy connections.
     pub(super) is_busy: bool,
     pub(super) is_blocked: bool,
@@ -69,9 +72,18 @@ impl Link {
             queues: None,
             reported: Reported::Nothing,
             released: None,
+            leaving: None,
             is_busy: false,
             is_blocked: false,
             interest: EventFlags::empty(),
+        }
+    }
+
+    /// Makes the end of its stream a reset, which the peer learns of even if it reads nothing.
+    pub(super) fn reset(&self) {
+        if let Wire::Kernel(stream, _) = &self.wire {
+            // Best effort: otherwise the peer finds the end behind the data.
+            sockopt::set_socket_linger(stream, Some(Duration::ZERO)).ok();
         }
     }
 

@@ -44,7 +44,7 @@ pub const BACKLOG_MAX: u16 = 1 << 10;
 const LISTENERS_MAX: usize = 1 << 8;
 /// Connections that a listener accepts in one [`Device::progress`].
 const ACCEPTS_MAX: usize = 16;
-/// Time that a closed connection waits for its peer's end.
+/// Time that a closed connection waits for its peer's end, or one that is being closed for a byte.
 const LINGER: Duration = Duration::from_secs(5);
 /// Polls of [`Device::wait`] before it sleeps.
 const LOOKS: usize = 200;
@@ -331,12 +331,19 @@ impl Device {
     }
 
     /// Closes a connection in order and keeps it: posted work is completed, then both streams end,
-    /// which [`Event::Ended`] reports.
+    /// which [`Event::Ended`] reports. If no byte moves for some seconds, the connection is lost:
+    /// checked in [`Self::progress`] and [`Self::wait`].
     ///
     /// # Errors
     /// There is no such connection.
     pub fn shut(&mut self, connection: ConnectionId) -> Result<(), RdmaError> {
-        self.links.owned(connection)?.flow.pair.close();
+        let link = self.links.owned(connection)?;
+        link.flow.pair.close();
+        // From the first call on: repeated ones do not delay the end.
+        if link.leaving.is_none() {
+            link.leaving = Some(Instant::now());
+            self.lingering.push(connection.index);
+        }
         self.advance(connection.index);
         Ok(())
     }
@@ -350,7 +357,9 @@ impl Device {
         let link = self.links.owned(connection)?;
         link.flow.pair.close();
         link.released = Some(Instant::now());
-        self.lingering.push(connection.index);
+        if !self.lingering.contains(&connection.index) {
+            self.lingering.push(connection.index);
+        }
         self.advance(connection.index);
         Ok(())
     }
@@ -484,6 +493,10 @@ impl Device {
             if self.arm()? {
                 // A time limit is no event of a stream: the sleep must not outlast it.
                 let due = self.opening.due_in().unwrap_or(Duration::MAX);
+                let due = match self.lingering.is_empty() {
+                    true => due,
+                    false => due.min(LINGER),
+                };
                 self.net.wait(due.min(until - now))?;
             }
         }

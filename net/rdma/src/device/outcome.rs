@@ -45,6 +45,9 @@ impl Device {
             let is_over = link.flow.has_ended;
             self.net.set_interest(index, &link.wire, wanted, is_over);
         }
+        if moved.anything && link.leaving.is_some() {
+            link.leaving = Some(Instant::now());
+        }
         if moved.is_blocked && !link.is_blocked {
             link.is_blocked = true;
             self.blocked.push_back(index);
@@ -201,9 +204,21 @@ impl Device {
             let Some(link) = self.links.at(index) else {
                 continue;
             };
-            let is_late = link
-                .released
-                .is_some_and(|released| now.saturating_duration_since(released) >= LINGER);
+            let since = link.released.or(link.leaving);
+            let is_late = since.is_some_and(|since| now.saturating_duration_since(since) >= LINGER);
+            if is_late {
+                link.reset();
+            }
+            if link.released.is_none() {
+                // Its owner keeps it, and is told. A peer without a receive reads nothing, not even
+                // the end of the stream.
+                if link.has_reported_end() {
+                    self.lingering.retain(|&other| other != index);
+                } else if is_late {
+                    self.settle(index, Err(io::ErrorKind::TimedOut.into()));
+                }
+                continue;
+            }
             // A peer that does not end its stream must not occupy a place for ever; an owner that
             // does not poll does so itself.
             if is_late {

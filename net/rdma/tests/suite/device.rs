@@ -3,7 +3,7 @@
 //! network namespace of their own.
 #![allow(unsafe_code)] // memory that is registered by its address
 
-use crate::two::{LONG, Side, everywhere, send, work, write};
+use crate::two::{LONG, Side, Two, everywhere, send, work, write};
 
 use sidecore_rdma::{
     Access, Atomic, End, Event, Kind, Options, Pieces, Queues, ReadyBy, Receive, Remote, Setup,
@@ -188,6 +188,26 @@ fn a_message_waits_for_a_receive_and_bytes_behind_it_with_it() {
         }
         assert_eq!(two.server.device.adapter().bytes(into)[199], 199);
     });
+}
+
+#[test]
+fn a_peer_without_receives_does_not_hold_up_an_end() {
+    let options = Options {
+        waits_for_receives: true,
+        ..Options::default()
+    };
+    let local = "127.0.0.1:0".parse().expect("an address");
+    let mut two = Two::over(|| Transport::Kernel, local, options);
+    let (ours, _) = two.connected(Options::default());
+    // More than the kernel's buffers hold, so that the end of the stream cannot be sent.
+    let region = two.client.register(vec![7; 64 << 20]);
+    let post = work(1, send(region, 64 << 20, None));
+    two.client.device.post(ours, post).expect("room");
+    two.client.device.shut(ours).expect("a connection");
+    assert_eq!(two.end(false), End::Lost);
+    // The reset reaches a peer that reads nothing.
+    two.client.device.close(ours).expect("a connection");
+    assert_eq!(two.end(true), End::Lost);
 }
 
 #[test]

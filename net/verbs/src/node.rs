@@ -1,0 +1,121 @@
+//! The device's file, for programs that look for one before they open the device: UCX passes over
+//! a device without a character device in `/dev/infiniband` that it may read and write.
+//!
+//! There is no such file, so stat(2) and access(2) answer for its path. They are a program's own
+//! calls only where this library is loaded ahead of the C library (`LD_PRELOAD`, as `sidecore rdma
+//! run` does).
+//!
+//! Must stay true: every call goes to the next library first, and its answer stands for all paths
+//! but that one; a file that is there is seen as it is.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The file's name in `/dev/infiniband`.
+pub(crate) const NAME: &CStr = c"sidecore-verbs0";
+const PATH: &CStr = c"/dev/infiniband/sidecore-verbs0";
+
+/// A function of the libraries behind this one, looked up once.
+struct Next {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            found: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// Its address; NULL if there is none.
+    fn address(&self) -> *mut c_void {
+        // Relaxed: all threads look up the same address.
+        let found = self.found.load(Ordering::Relaxed);
+        if !found.is_null() {
+            return found;
+        }
+        // SAFETY: dlsym(3) takes a name that ends with a zero.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// True for the device's path, of a call that has failed for want of a file.
+///
+/// # Safety
+/// The path of that call.
+unsafe fn is_device(path: *const c_char) -> bool {
+    // After these errors alone the kernel has read the path, and so it can be read here.
+    let is_missing = matches!(crate::last_errno(), libc::ENOENT | libc::EACCES);
+    // SAFETY: the caller's promise; the string ends with a zero.
+    is_missing && unsafe { CStr::from_ptr(path) } == PATH
+}
+
+/// Properties as of the kernel's own devices of this kind.
+fn shown() -> libc::stat {
+    // SAFETY: a structure of numbers.
+    let mut shown: libc::stat = unsafe { std::mem::zeroed() };
+    shown.st_mode = libc::S_IFCHR | 0o666;
+    shown.st_nlink = 1;
+    shown.st_rdev = libc::makedev(231, 192);
+    shown
+}
+
+/// Defines calls of stat(2), each with the argument in front of the path.
+macro_rules! stats {
+    ($($name:ident: $text:literal ($($version:ident: $kind:ty)?);)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            $($version: $kind,)? path: *const c_char, target: *mut libc::stat,
+        ) -> c_int {
+            type Call = unsafe extern "C" fn($($kind,)? *const c_char, *mut libc::stat) -> c_int;
+            static NEXT: Next = Next::new($text);
+            // SAFETY: the C library's function of this name has this type; arguments are the
+            // program's.
+            unsafe {
+                let next: Option<Call> = std::mem::transmute(NEXT.address());
+                let Some(next) = next else {
+                    return crate::fail(libc::ENOSYS);
+                };
+                match next($($version,)? path, target) {
+                    0 => 0,
+                    _ if is_device(path) => {
+                        target.write(shown());
+                        0
+                    }
+                    failed => failed,
+                }
+            }
+        }
+    )*};
+}
+
+// Programs that were built with glibc before 2.33 have the names with a version.
+stats! {
+    stat: c"stat" ();
+    stat64: c"stat64" ();
+    __xstat: c"__xstat" (version: c_int);
+    __xstat64: c"__xstat64" (version: c_int);
+}
+
+/// access(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
+    static NEXT: Next = Next::new(c"access");
+    // SAFETY: as of stat(2).
+    unsafe {
+        let next: Option<Call> = std::mem::transmute(NEXT.address());
+        let Some(next) = next else {
+            return crate::fail(libc::ENOSYS);
+        };
+        match next(path, mode) {
+            0 => 0,
+            _ if is_device(path) && mode & libc::X_OK == 0 => 0,
+            failed => failed,
+        }
+    }
+}
