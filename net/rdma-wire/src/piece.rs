@@ -4,7 +4,7 @@ use crate::Stag;
 use arrayvec::ArrayVec;
 
 /// Pieces of memory that one message is gathered from or scattered to.
-pub const PIECES_MAX: usize = 4;
+pub const PIECES_MAX: usize = 8;
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: u32 = 1 << 30;
 
@@ -34,7 +34,7 @@ pub struct Receive {
 /// Length of the message in these pieces; none if it exceeds [`MESSAGE_BYTES_MAX`].
 #[must_use]
 pub fn message_bytes(pieces: &[Piece]) -> Option<u32> {
-    // In 64 bits: four lengths of 32 bits cannot overflow it.
+    // In 64 bits: a few lengths of 32 bits cannot overflow it.
     let sum: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
     u32::try_from(sum)
         .ok()
