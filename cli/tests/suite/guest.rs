@@ -301,6 +301,15 @@ mod rdma {
     }
 
     #[test]
+    fn programs_find_the_device_s_file() {
+        let file = "/dev/infiniband/sidecore-verbs0";
+        let script = format!("test -c {file} && test ! -e {file}0 && test -c /dev/null");
+        let output = run(&["sh", "-c", &script]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{errors}");
+    }
+
+    #[test]
     fn a_refused_program_leaves_no_folder_of_libraries() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");

@@ -166,7 +166,7 @@ impl Library {
     ) -> Result<Infallible, PreloadError> {
         let preloaded = list(PRELOAD, for_glibc(self.find()?));
         let variables = [(PRELOAD, Some(preloaded)), variable];
-        Err(become_program(command_line, variables))
+        Err(become_program(command_line, &variables))
     }
 
     /// As [`Self::exec`], with this library where the program looks for one of `names`.
@@ -192,15 +192,19 @@ impl Library {
             Ok(folder) => folder,
             Err(source) => return Err(PreloadError::Links { library, source }),
         };
-        let variables = [(FOLDERS, Some(list(FOLDERS, folder))), variable];
-        Err(become_program(command_line, variables))
+        // Preloaded, too: calls of the C library that it has as well are the program's own then.
+        let first = names.first().map(|name| for_glibc(folder.join(name)));
+        let preloaded = first.map(|first| list(PRELOAD, first));
+        let folders = list(FOLDERS, folder);
+        let variables = [(FOLDERS, Some(folders)), (PRELOAD, preloaded), variable];
+        Err(become_program(command_line, &variables))
     }
 }
 
 /// Becomes a program, with variables of the environment that have a value; returns why it cannot.
 fn become_program(
     command_line: &[OsString],
-    variables: [(&str, Option<OsString>); 2],
+    variables: &[(&str, Option<OsString>)],
 ) -> PreloadError {
     let [program, arguments @ ..] = command_line else {
         return PreloadError::NoProgram;

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::event::Events;
 use crate::left::drop_all_of;
 use crate::queue::Context;
-use crate::{address, fail, fast, memory, pair, pointer_failed, queue};
+use crate::{address, fail, fast, memory, node, pair, pointer_failed, queue};
 use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{MESSAGE_BYTES_MAX, PIECES_MAX, QUEUES_MAX, RECEIVES_MAX, SHARED_QUEUES_MAX};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -31,8 +31,16 @@ const PKEY: u16 = 0xffff;
 const LINK_LAYER_ETHERNET: u8 = 2;
 const PHYS_STATE_LINK_UP: u8 = 5;
 
-/// The program's structure of a device; there is one in a process.
-struct DeviceObject(std::cell::UnsafeCell<ibv_device>);
+/// The program's structure of a device, as drivers have it: theirs that are linked to a program look
+/// behind the public part for their own calls.
+#[repr(C)]
+struct DriverDevice {
+    raw: ibv_device,
+    calls: *const c_void,
+}
+
+/// The structure; there is one in a process.
+struct DeviceObject(std::cell::UnsafeCell<DriverDevice>);
 
 // SAFETY: it is written once, before its address is given away.
 unsafe impl Sync for DeviceObject {}
@@ -47,11 +55,20 @@ static DEVICE: LazyLock<DeviceObject> = LazyLock::new(|| {
         ..zeroed()
     };
     put(&mut device.name, NAME);
-    put(&mut device.dev_name, c"sidecore-verbs0");
+    put(&mut device.dev_name, node::NAME);
     put(&mut device.dev_path, c"/nonexistent/sidecore-verbs0");
     put(&mut device.ibdev_path, c"/nonexistent/sidecore0");
-    DeviceObject(std::cell::UnsafeCell::new(device))
+    let calls = std::ptr::null();
+    DeviceObject(std::cell::UnsafeCell::new(DriverDevice {
+        raw: device,
+        calls,
+    }))
 });
+
+/// The program's pointer to the device.
+fn device_pointer() -> *mut ibv_device {
+    DEVICE.0.get().cast()
+}
 
 fn put(target: &mut [c_char], text: &CStr) {
     let bytes = text.to_bytes_with_nul();
@@ -106,7 +123,7 @@ pub(crate) unsafe fn context_of(context: *mut ibv_context) -> Option<(&'static E
 pub(crate) unsafe extern "C" fn list(count: *mut c_int) -> *mut *mut ibv_device {
     // Ended by NULL, as ibv_get_device_list(3) says; the device itself lives as long as the
     // process.
-    let list = Box::new([DEVICE.0.get(), std::ptr::null_mut()]);
+    let list = Box::new([device_pointer(), std::ptr::null_mut()]);
     // SAFETY: NULL or a place for a number, as ibv_get_device_list(3) demands.
     if let Some(count) = unsafe { count.as_mut() } {
         *count = 1;
@@ -174,7 +191,7 @@ pub(crate) fn open_context() -> Result<*mut ibv_context, c_int> {
         unread: Vec::new(),
     });
     let context = ibv_context {
-        device: DEVICE.0.get(),
+        device: device_pointer(),
         ops: ibv_context_ops {
             poll_cq: Some(queue::poll_cq),
             req_notify_cq: Some(queue::req_notify_cq),

@@ -1,13 +1,14 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: `build.rs` has the exported names, their versions, and the functions here; `device`
-//! has the device and contexts, `memory` protection domains with regions and shared queues,
-//! `queue` completion queues and channels, `pair` pairs, `fast` posting, `steps` the same in
-//! steps; `direct` and `exchange` pairs that programs connect themselves, `datagram` those without
-//! connections; `cm` identifiers of connections, `event` their events, `connect` their making,
-//! `endpoint` the calls that make several objects, `address` addresses, `left` what closed contexts
-//! leave; `state` is the state behind them, `engine` the lock and the thread that makes progress;
-//! `abi` has the layouts. Names of numbers, refused calls and stream sockets are in this file.
+//! has the device and contexts, `node` its file, `memory` protection domains with regions and
+//! shared queues, `queue` completion queues and channels, `pair` pairs, `fast` posting, `steps` the
+//! same in steps; `direct` and `exchange` pairs that programs connect themselves, `datagram` those
+//! without connections; `cm` identifiers of connections, `event` their events, `connect` their
+//! making, `endpoint` the calls that make several objects, `address` addresses, `left` what closed
+//! contexts leave; `state` is the state behind them, `engine` the lock and the thread that makes
+//! progress; `abi` has the layouts. Names of numbers, refused calls and stream sockets are in this
+//! file.
 //!
 //! Must stay true: an object is a box that begins with the interface's structure, created by one
 //! call and freed by another; its state is in `state`, by number. Nothing unwinds into a program: a
@@ -29,6 +30,7 @@ mod exchange;
 mod fast;
 mod left;
 mod memory;
+mod node;
 mod pair;
 mod queue;
 mod state;
