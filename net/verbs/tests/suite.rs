@@ -1,7 +1,7 @@
 //! Layouts and symbols compared with rdma-core's; Debian's programs on libibverbs and librdmacm,
 //! unmodified, in a network namespace of their own and without privileges; and a C program of this
 //! folder's on the same interface. Prints a note and passes where they are not installed (Debian:
-//! rdmacm-utils, perftest, ibverbs-utils; `scripts/setup`).
+//! rdmacm-utils, perftest, ibverbs-utils, ucx-utils, qperf, openmpi-bin; `scripts/setup`).
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
 
 use std::collections::BTreeSet;
@@ -227,6 +227,72 @@ fn reads_and_atomics_are_measured() {
         perftest("ib_atomic_lat", &format!("-A {kind}"));
         perftest("ib_atomic_bw", &format!("-A {kind}"));
     }
+}
+
+/// A command with the library loaded ahead of the C library, as `sidecore rdma run` starts it.
+fn preloaded(command: &str) -> String {
+    let library = library().join("libibverbs.so.1");
+    format!("env LD_PRELOAD={} {command}", library.display())
+}
+
+/// UCX, whose transports connect their pairs themselves.
+#[test]
+fn ucx_s_messages_are_measured() {
+    if !is_installed("ucx_perftest") {
+        return;
+    }
+    for (transport, test) in [
+        ("rc_v", "tag_lat"),
+        ("rc_v", "tag_bw -s 100000"),
+        ("rc_v", "ucp_put_lat"),
+        ("rc_v", "ucp_put_bw -s 100000"),
+        ("rc_v", "ucp_get -s 100000"),
+        ("rc_v", "ucp_fadd"),
+        ("ud_v", "tag_lat"),
+        ("ud_v", "tag_bw -s 10000"),
+    ] {
+        let common = format!("UCX_TLS={transport},self ucx_perftest -p 13337 -n 200 -w 10");
+        let server = preloaded(&common);
+        let said = pair(&server, &format!("{server} 127.0.0.1 -t {test}"), 13337);
+        assert!(said.contains("Final:"), "{said}");
+        assert!(!said.contains("ERROR"), "{said}");
+    }
+}
+
+/// Open MPI on UCX: every byte and sum is compared.
+#[test]
+fn ranks_of_open_mpi_exchange_messages_over_ucx() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../fi/mpi/exchange.c");
+    if !is_installed("mpirun") || !is_installed("mpicc") || !Path::new(source).is_file() {
+        return;
+    }
+    let ranks = preloaded(
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 UCX_TLS=rc_v,self \
+         timeout 300 mpirun --oversubscribe --bind-to none -n 2 --mca pml ucx ./exchange ucx",
+    );
+    let output = run(&format!("mpicc -O2 -o exchange {source} && {ranks}"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said} {errors}");
+}
+
+/// qperf ends its tests with work under way both ways, for which there are no receives.
+#[test]
+fn qperf_s_tests_end() {
+    if !is_installed("qperf") {
+        return;
+    }
+    let tests = "rc_lat rc_bi_bw rc_bi_bw rc_rdma_write_bw rc_rdma_read_bw rc_fetch_add_mr \
+                 ver_rc_compare_swap";
+    pair(
+        "sh -c 'mkfifo done; qperf & server=$!; read line < done; kill $server; \
+         wait $server; true'",
+        &format!(
+            "sh -c 'for test in {tests}; do qperf -cm1 -t 1 127.0.0.1 $test || exit 1; done; \
+             echo > done'"
+        ),
+        19765,
+    );
 }
 
 /// The C program of this folder, built once; none without the headers.
