@@ -31,8 +31,8 @@ const PKEY: u16 = 0xffff;
 const LINK_LAYER_ETHERNET: u8 = 2;
 const PHYS_STATE_LINK_UP: u8 = 5;
 
-/// The program's structure of a device, as drivers have it: theirs that are linked to a program look
-/// behind the public part for their own calls.
+/// The program's structure of a device, as drivers have it: drivers that are linked to a program
+/// look behind the public part for their own calls.
 #[repr(C)]
 struct DriverDevice {
     raw: ibv_device,
