@@ -210,7 +210,7 @@ impl Instance {
         // A chunk has patterns of one partition, so that steps of others skip it.
         let runs = self.order.chunk_by(|&a, &b| partitions[a] == partitions[b]);
         for run in runs {
-            let pieces = run.len().div_ceil(wished);
+            let pieces = even(run.len().div_ceil(wished));
             // Pieces of even size: a short one at the end would leave an engine idle.
             let size = run
                 .len()
@@ -349,6 +349,16 @@ impl Instance {
     }
 }
 
+/// At least so many pieces, in numbers that two engines share without a rest, and four share more
+/// than a few. The machine's cores do not count: sums over chunks would depend on them.
+fn even(pieces: usize) -> usize {
+    match pieces {
+        ..=1 => pieces,
+        2..=4 => pieces.next_multiple_of(2),
+        _ => pieces.next_multiple_of(4),
+    }
+}
+
 /// True if an instance is of single precision: a client that allows both gets doubles.
 fn is_single(wanted: c_long) -> bool {
     wanted & flag::PRECISION_DOUBLE == 0 && wanted & flag::PRECISION_SINGLE != 0
@@ -422,3 +432,35 @@ const COLUMNS_MAX: usize = 65_536;
 const PICOSECONDS: u64 = 60;
 /// Picoseconds of a logarithm.
 const PICOSECONDS_LOG: u64 = 6_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_share_the_chunks_of_an_alignment_evenly() {
+        for (patterns, chunks) in [(1, 1), (512, 1), (513, 2), (1_100, 4), (6_394, 16)] {
+            let counts = Counts {
+                tips: 2,
+                partials: 1,
+                compact: 2,
+                states: 4,
+                patterns,
+                models: 1,
+                matrices: 2,
+                categories: 4,
+                scales: 0,
+            };
+            let instance = Instance::new(counts, flag::PRECISION_DOUBLE);
+            let lengths = |instance: Instance| {
+                let lengths = instance.chunks.iter().map(Chunk::patterns);
+                lengths.collect::<Vec<_>>()
+            };
+            let lengths = instance.map(lengths).unwrap_or_default();
+            assert_eq!(lengths.len(), chunks, "{patterns} patterns: {lengths:?}");
+            let most = lengths.iter().max().copied().unwrap_or(0);
+            // Kernels take 16 patterns at a time, so that the last one may be shorter.
+            assert!(lengths.iter().all(|&length| length + chunks * 16 > most));
+        }
+    }
+}
