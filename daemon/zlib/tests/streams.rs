@@ -456,3 +456,40 @@ fn one_room_too_small_says_so() {
         "written behind the end"
     );
 }
+
+/// Text is compressed, noise is stored; the third is stored and ends like an empty stored block.
+#[test]
+fn a_reader_that_looks_for_a_flush_is_behind_it() {
+    let text = b"I am a HAL 9000 computer".repeat(2001);
+    let like_an_end = [common::noise(1, 1000), vec![0, 0, 0xff, 0xff]].concat();
+    for (raw, has_two) in [
+        (text, false),
+        (common::noise(2, 200_000), false),
+        (like_an_end, true),
+    ] {
+        let mut z = ours::deflate_init(6, 15, Z_DEFAULT_STRATEGY);
+        let mut stream = vec![0; raw.len() + 1000];
+        let first_bytes;
+        // SAFETY: the buffers are as the fields say.
+        unsafe {
+            (z.next_in, z.avail_in) = (raw.as_ptr(), raw.len() as u32);
+            (z.next_out, z.avail_out) = (stream.as_mut_ptr(), stream.len() as u32);
+            assert_eq!(sidecore_z::deflate(&mut *z, Z_FULL_FLUSH), Z_OK);
+            first_bytes = z.total_out as usize;
+            (z.next_in, z.avail_in) = (raw.as_ptr(), 100);
+            assert_eq!(sidecore_z::deflate(&mut *z, Z_FINISH), Z_STREAM_END);
+            stream.truncate(z.total_out as usize);
+            assert_eq!(sidecore_z::deflateEnd(&mut *z), Z_OK);
+        }
+        let (before, mark) = stream[..first_bytes].split_at(first_bytes - 4);
+        assert_eq!(mark, [0, 0, 0xff, 0xff]);
+        // A second empty block behind one would leave such a reader in front of it.
+        assert_eq!(before.ends_with(&[0, 0, 0xff, 0xff, 0]), has_two);
+        let (back, taken) = inflate_in_pieces(&stream, 15, 1 << 16, 1 << 16, false);
+        assert_eq!(
+            (&back[..raw.len()], &back[raw.len()..]),
+            (&raw[..], &raw[..100])
+        );
+        assert_eq!(taken, stream.len());
+    }
+}

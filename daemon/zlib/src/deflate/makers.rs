@@ -287,15 +287,20 @@ impl State {
     }
 
     /// Blocks of all gathered input, then an empty stored block. Programs look for its last four
-    /// bytes, or cut them off (RFC 7692), and a block that was stored does not end with them.
+    /// bytes, or cut them off (RFC 7692). A block that was compressed has one at its end; a second
+    /// would leave a reader that looks for the first (`inflateSync`) before the flush.
     fn emit_flushed(&mut self) -> Result<(), c_int> {
         self.lend_room();
         // Of a block made in its place, the buffer has room for it.
         if self.gathered.is_empty() || !self.is_made_in_place() {
             self.pending.reserve(EMPTY_STORED.len())?;
         }
+        let raw_bytes = self.gathered.len();
         self.emit(false)?;
         self.unflushed_bytes = 0;
+        if raw_bytes > 0 && ends_with_empty_stored(self.pending.as_slice(), raw_bytes) {
+            return Ok(());
+        }
         Ok(self.pending.extend(&EMPTY_STORED)?)
     }
 
@@ -496,6 +501,20 @@ fn base_result(stream: &mut z_stream, code: c_int, flush: c_int) -> Result<Made,
     }
 }
 
+/// True where blocks of `raw_bytes` end with an empty stored block: all but those that were stored.
+fn ends_with_empty_stored(made: &[u8], raw_bytes: usize) -> bool {
+    let last = (raw_bytes - 1) % BLOCK_BYTES + 1;
+    // Bytes of a stored block may look like the end of an empty one.
+    let stored = last + EMPTY_STORED.len() * last.div_ceil(STORED_BYTES_MAX);
+    let [low, high, ..] = last.min(STORED_BYTES_MAX).to_le_bytes();
+    let header = [0, low, high, !low, !high];
+    let is_stored = made
+        .len()
+        .checked_sub(stored)
+        .is_some_and(|at| made[at..].starts_with(&header));
+    !is_stored && made.ends_with(&EMPTY_STORED[1..])
+}
+
 /// The last 32 KiB that came in; its memory has room for them. Matches of a later block reach that
 /// far back (RFC 1951, 2).
 fn push_history(history: &mut Bytes, bytes: &[u8]) -> Result<(), NoMemory> {
@@ -520,3 +539,5 @@ const FLUSHED_MIN: u64 = 64 << 10;
 /// A stream's size, by which the base library knows its version.
 const STREAM_BYTES: c_int = size_of::<z_stream>() as c_int;
 const EMPTY_STORED: [u8; 5] = [0, 0, 0, 0xff, 0xff];
+/// Of one stored block (RFC 1951, 3.2.4).
+const STORED_BYTES_MAX: usize = 0xffff;
