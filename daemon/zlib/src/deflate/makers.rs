@@ -290,6 +290,10 @@ impl State {
     /// bytes, or cut them off (RFC 7692). A block that was compressed has one at its end; a second
     /// would leave a reader that looks for the first (`inflateSync`) before the flush.
     fn emit_flushed(&mut self) -> Result<(), c_int> {
+        // The mark was in the output that there was no room for, and is out now.
+        if self.is_repeated && self.raw_bytes > 0 && self.unflushed_bytes == 0 {
+            return Ok(());
+        }
         self.lend_room();
         // Of a block made in its place, the buffer has room for it.
         if self.gathered.is_empty() || !self.is_made_in_place() {

@@ -107,6 +107,8 @@ pub(super) struct State {
     pub(super) unflushed_bytes: u64,
     /// Flush of the last call; -1 where the next call may repeat it, -2 before the first.
     pub(super) last_flush: c_int,
+    /// Set where this call only goes on with output that the last one had no room for.
+    pub(super) is_repeated: bool,
     /// Input that is in no block yet.
     pub(super) gathered: Bytes,
     /// Bytes of `gathered` that the base library has taken.
@@ -138,6 +140,7 @@ impl State {
             raw_bytes: 0,
             unflushed_bytes: 0,
             last_flush: -2,
+            is_repeated: false,
             gathered: Bytes::never_short(memory),
             fed: 0,
             history: Bytes::never_short(memory),
@@ -222,6 +225,7 @@ impl State {
             return refuse(stream, Z_BUF_ERROR);
         }
         let last_flush = mem::replace(&mut self.last_flush, flush);
+        self.is_repeated = no_input && self.pending_bytes() > 0;
         if self.pending_bytes() > 0 {
             // SAFETY: the caller's promise.
             unsafe { self.drain(stream) };
