@@ -43,6 +43,11 @@ impl Deflater {
         }
         let stored_bytes = stored_bytes(raw.len());
         let level = level.min(LEVEL_MAX);
+        // As zlib ends a stream: BGZF's readers compare the bytes of an empty member at a file's end.
+        if raw.is_empty() && is_last && level > 0 {
+            out[..EMPTY_LAST.len()].copy_from_slice(&EMPTY_LAST);
+            return Some(EMPTY_LAST.len());
+        }
         let made = (level > 0)
             .then(|| self.compressed(raw, level, is_last, out))
             .flatten();
@@ -133,12 +138,23 @@ const fn stored_bytes(raw_bytes: usize) -> usize {
 
 const STORED_BYTES_MAX: usize = 0xffff;
 const EMPTY_STORED: [u8; 4] = [0, 0, 0xff, 0xff];
+/// The last block, with fixed codes, of which it has the end alone.
+const EMPTY_LAST: [u8; 2] = [3, 0];
 /// A seam takes up to 5 bytes; and some room for the library.
 const SLACK_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_bytes_end_a_stream_as_zlib_ends_one() {
+        let mut out = [0; 100];
+        for level in 1..=LEVEL_MAX {
+            let bytes = Deflater::default().block(&[], level, true, &mut out);
+            assert_eq!((bytes, &out[..2]), (Some(2), &[3, 0][..]));
+        }
+    }
 
     #[test]
     fn a_stream_that_fills_its_room_gets_no_seam() {
