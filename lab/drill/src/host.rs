@@ -13,6 +13,7 @@ use sidecore_net_stack::frame::{Capabilities, Outgoing, Received, ReceivedChecks
 use sidecore_net_stack::wire::ip;
 use sidecore_net_stack::wire::{Ip, Mac};
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 
 /// Hardware addresses of the stack, and of all other hosts.
 const OURS: Mac = [2, 0, 0, 0, 0, 1];
@@ -46,6 +47,8 @@ pub struct Host {
     steps_left: u64,
     /// See [`Settings`].
     pub(crate) send_memory: Option<u32>,
+    /// See [`Settings`].
+    stopped_by: Option<PathBuf>,
 }
 
 impl Host {
@@ -60,6 +63,7 @@ impl Host {
             settings.super_segments,
         )?;
         host.send_memory = settings.send_memory;
+        host.stopped_by.clone_from(&settings.stopped_by);
         Ok(host)
     }
 
@@ -77,6 +81,7 @@ impl Host {
             sent: VecDeque::new(),
             steps_left: STEPS_MAX,
             send_memory: None,
+            stopped_by: None,
         };
         host.flush();
         Ok(host)
@@ -116,9 +121,13 @@ impl Host {
 
     /// Sends the packets that are ready now.
     pub fn flush(&mut self) {
+        let stopped = self.stopped_by.as_deref().is_some_and(Path::exists);
         loop {
             let mut frames = Vec::new();
             let mut take = |frame: &Outgoing<'_>| {
+                if stopped {
+                    return false;
+                }
                 frames.push([frame.header, frame.payload[0], frame.payload[1]].concat());
                 true
             };

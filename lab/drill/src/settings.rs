@@ -1,8 +1,9 @@
 //! The lines `--name=value` at a script's head.
 
 use super::error::Problem;
-use sidecore_net_stack::{Algorithm, Cidr, Config, Ecn, Offers, Route};
+use sidecore_net_stack::{Algorithm, Behaviour, Cidr, Config, Ecn, Offers, Route};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Settings from the `--name=value` lines at the head of a script.
@@ -48,6 +49,10 @@ pub struct Settings {
     /// paced.
     pub pacing: bool,
     /// See [`Config`].
+    pub behaviour: Behaviour,
+    /// A file: while it exists, the link takes no packets.
+    pub stopped_by: Option<PathBuf>,
+    /// See [`Config`].
     pub time_wait_ms: u32,
     /// See [`Config`].
     pub delayed_ack_us: u32,
@@ -86,6 +91,8 @@ impl Default for Settings {
             sack: config.offers.sack,
             ecn: config.ecn,
             pacing: false,
+            behaviour: config.behaviour,
+            stopped_by: None,
             time_wait_ms: config.time_wait_ms,
             delayed_ack_us: config.delayed_ack_us,
             restart_after_idle: config.restart_after_idle,
@@ -156,6 +163,7 @@ impl Settings {
             ecn: self.ecn,
             pacing: self.pacing,
             congestion: self.congestion,
+            behaviour: self.behaviour,
             delayed_ack_us: self.delayed_ack_us,
             restart_after_idle: self.restart_after_idle,
             unsent_low_bytes: self.unsent_low_bytes,
@@ -216,6 +224,14 @@ fn set(settings: &mut Settings, setting: &str) -> Result<(), Problem> {
                 _ => return Err(wrong("`off`, `passive`, `active` or `accurate`")),
             };
         }
+        "behaviour" => {
+            settings.behaviour = match value {
+                "standard" => Behaviour::Standard,
+                "linux" => Behaviour::Linux,
+                _ => return Err(wrong("`standard` or `linux`")),
+            };
+        }
+        "stopped_by" => settings.stopped_by = Some(PathBuf::from(value)),
         "pacing" => settings.pacing = switch()?,
         "tolerance_usecs" => settings.tolerance_us = number(value, wrong)?,
         "mtu" => settings.mtu_bytes = number(value, wrong)?,

@@ -152,6 +152,7 @@ pub fn phase_number(phase: RecoveryPhase) -> u8 {
     match phase {
         RecoveryPhase::Open => 0,
         RecoveryPhase::Disorder => 1,
+        RecoveryPhase::Reduction => 2,
         RecoveryPhase::Recovery => 3,
         RecoveryPhase::Loss => 4,
     }

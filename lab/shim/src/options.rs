@@ -133,7 +133,7 @@ pub(crate) fn tcp_info(info: &SessionInfo) -> [u8; TCP_INFO_BYTES] {
     // A timeout of a window probe is not one of data.
     out[2] = info.retries - info.window_probes;
     out[3] = info.window_probes;
-    out[4] = info.retries;
+    out[4] = info.backoffs;
     let scaled = info.scales != (0, 0);
     for (on, bit) in [
         (info.timestamps, TIMESTAMPS),

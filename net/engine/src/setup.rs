@@ -23,6 +23,7 @@
 //! # Ok::<(), sidecore_net::setup::SetupError>(())
 //! ```
 
+mod choices;
 mod nic;
 mod stack;
 

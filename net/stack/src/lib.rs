@@ -43,7 +43,8 @@ pub use error::{IcmpError, NetError, SessionError};
 pub use secrets::Ends;
 pub use shared::config::filter::{Rule, RuleProtocol, Verdict};
 pub use shared::config::{
-    Cidr, Config, Ecn, FixedNeighbor, Ipv4Source, Keepalive, Offers, PreferredSource, Route,
+    Behaviour, Cidr, Config, Ecn, FixedNeighbor, Ipv4Source, Keepalive, Offers, PreferredSource,
+    Route,
 };
 pub use shared::counters::Counters;
 pub use stack::{Buffers, Stack};

@@ -1,9 +1,10 @@
 //! The stack of a configuration.
 
+use super::choices;
 use super::nic::hardware_address;
 use super::{EngineSetup, Setup, SetupError, cidr, value};
 use crate::engine::ENGINES_MAX;
-use crate::{Algorithm, Cidr, Config, Ecn, Placement, Route};
+use crate::{Cidr, Config, Route};
 use serde::Deserialize;
 use sidecore_net_stack::{FixedNeighbor, Ipv4Source, PreferredSource, Rule, RuleProtocol, Verdict};
 use sidecore_sys::SysError;
@@ -47,6 +48,8 @@ pub(crate) struct StackSetup {
     pub filter: Vec<RuleSetup>,
     /// `cubic`, `reno` or `bbr`.
     pub congestion: Option<String>,
+    /// `standard` or `linux`: what TCP follows where the two differ.
+    pub behaviour: Option<String>,
     /// Paces windows over long round trips.
     pub pacing: Option<bool>,
     /// Explicit congestion notification: `off`, `passive`, `active` (RFC 3168) or `accurate` (RFC
@@ -272,37 +275,11 @@ impl StackSetup {
             send_bytes: self.send_bytes.unwrap_or(default.send_bytes),
             receive_bytes: self.receive_bytes.unwrap_or(default.receive_bytes),
             hops: self.hops.unwrap_or(default.hops),
-            congestion: match self.congestion.as_deref() {
-                None => default.congestion,
-                Some("cubic") => Algorithm::Cubic,
-                Some("reno") => Algorithm::Reno,
-                Some("bbr") => Algorithm::Bbr,
-                Some(other) => {
-                    let rule = "it may be cubic, reno or bbr";
-                    return Err(value("stack.congestion", other, rule));
-                }
-            },
+            congestion: choices::congestion(self.congestion.as_deref())?,
+            behaviour: choices::behaviour(self.behaviour.as_deref())?,
             pacing: self.pacing.unwrap_or(default.pacing),
-            ecn: match self.ecn.as_deref() {
-                None => default.ecn,
-                Some("off") => Ecn::Off,
-                Some("passive") => Ecn::Passive,
-                Some("active") => Ecn::Active,
-                Some("accurate") => Ecn::Accurate,
-                Some(other) => {
-                    let rule = "it may be off, passive, active or accurate";
-                    return Err(value("stack.ecn", other, rule));
-                }
-            },
-            placement: match self.placement.as_deref() {
-                None => default.placement,
-                Some("main-memory") => Placement::MainMemory,
-                Some("local-store") => Placement::LocalStore,
-                Some(other) => {
-                    let rule = "it may be main-memory or local-store";
-                    return Err(value("stack.placement", other, rule));
-                }
-            },
+            ecn: choices::ecn(self.ecn.as_deref())?,
+            placement: choices::placement(self.placement.as_deref())?,
             ..default
         })
     }

@@ -136,6 +136,7 @@ impl Control for Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::SlowStart;
     use crate::wire::sequence::Sequence;
 
     fn run(cubic: &mut Cubic, mut window: u32, from_us: u32, rounds: u32, rtt_us: u32) -> u32 {
@@ -149,6 +150,7 @@ mod tests {
                 ack: Sequence::default(),
                 next: Sequence::default(),
                 paced: false,
+                slow_start: SlowStart::default(),
             };
             window = cubic.on_acked(window, &acked);
         }

@@ -46,6 +46,8 @@ const CONSERVATIVE_ROUNDS: u8 = 5;
 const TRAIN_GAP_US: u32 = 2_000;
 const TRAIN_GAP_DIVISOR: u32 = 16;
 const TRAIN_GAP_MAX_DIVISOR: u32 = 4;
+/// Linux's `hystart_low_window`: smaller windows grow whatever the round trips are.
+const CLASSIC_SEGMENTS_MIN: u32 = 16;
 /// Shortest round trip for which trains are evaluated.
 const TRAIN_TRIP_MIN_US: u32 = 500;
 
@@ -150,6 +152,46 @@ impl HyStart {
         }
     }
 
+    /// HyStart as in Linux, instead of HyStart++: trains of acknowledgments of half of the least
+    /// round trip, or a round whose least round trip is longer, end slow start at once.
+    pub(crate) fn on_acked_classic(&mut self, window: u32, acked: &Acked) -> Growth {
+        let now_us = acked.now_us;
+        if self.round_end.is_none_or(|end| end < acked.ack) {
+            self.round_end = Some(acked.next);
+            self.train_us = Some((now_us, now_us));
+            self.current_min_us = u32::MAX;
+            self.samples = 0;
+        }
+        let growth = Growth::Bytes(acked.bytes);
+        let Some(rtt_us) = acked.rtt_us else {
+            return growth;
+        };
+        self.last_min_us = self.last_min_us.min(rtt_us);
+        if window < CLASSIC_SEGMENTS_MIN * acked.mss {
+            return growth;
+        }
+        if let Some((first_us, last_us)) = &mut self.train_us
+            && now_us.wrapping_sub(*last_us) <= TRAIN_GAP_US
+        {
+            *last_us = now_us;
+            // A paced window is itself spread over half of the round trip.
+            let halves = if acked.paced { 1 } else { 2 };
+            if now_us.wrapping_sub(*first_us) > self.last_min_us / halves {
+                return Growth::Leave;
+            }
+        }
+        self.current_min_us = self.current_min_us.min(rtt_us);
+        if self.samples < SAMPLES_MIN {
+            self.samples += 1;
+            return growth;
+        }
+        let delay_us = (self.last_min_us / DELAY_DIVISOR).clamp(DELAY_MIN_US, DELAY_MAX_US);
+        if self.current_min_us > self.last_min_us.saturating_add(delay_us) {
+            return Growth::Leave;
+        }
+        growth
+    }
+
     /// The same for a paced session, for each sample.
     fn judge_paced(&mut self, acked: &Acked) -> Verdict {
         let Some(rtt_us) = acked.rtt_us else {
@@ -240,6 +282,7 @@ enum Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::SlowStart;
 
     const MSS: u32 = 1_000;
 
@@ -264,6 +307,7 @@ mod tests {
                     ack: *from,
                     next: end + 10 * MSS,
                     paced: false,
+                    slow_start: SlowStart::default(),
                 })
             })
             .collect()
@@ -347,6 +391,7 @@ mod tests {
                 ack: at,
                 next: at + 1,
                 paced: true,
+                slow_start: SlowStart::default(),
             })
         };
         let (whole, quarter) = (Growth::Bytes(MSS), Growth::Bytes(MSS / 4));
@@ -357,6 +402,63 @@ mod tests {
         assert_eq!(take(40_000), whole);
         assert_eq!([0; 7].map(|_| take(46_000)), [quarter; 7]);
         assert_eq!(take(46_000), Growth::Leave);
+    }
+
+    #[test]
+    fn classic_hystart_leaves_at_the_ninth_longer_sample_of_a_round() {
+        let (mut hystart, mut at) = (HyStart::default(), Sequence::new(u32::MAX - 5 * MSS));
+        let mut take = |window, rtt_us, now_us, more| {
+            at += MSS;
+            let acked = Acked {
+                bytes: MSS,
+                mss: MSS,
+                srtt_us: rtt_us,
+                now_us,
+                rtt_us: Some(rtt_us),
+                ack: at,
+                next: at + more,
+                paced: false,
+                slow_start: SlowStart::HyStart,
+            };
+            hystart.on_acked_classic(window, &acked)
+        };
+        let whole = Growth::Bytes(MSS);
+        assert_eq!(take(20 * MSS, 100_000, 0, 0), whole);
+        // A window below 16 segments is not judged.
+        for _ in 0..20 {
+            assert_eq!(take(15 * MSS, 200_000, 100_000, 30 * MSS), whole);
+        }
+        assert_eq!(
+            [0; 8].map(|_| take(16 * MSS, 113_000, 300_000, 0)),
+            [whole; 8]
+        );
+        assert_eq!(take(16 * MSS, 113_000, 300_000, 0), Growth::Leave);
+    }
+
+    #[test]
+    fn classic_hystart_leaves_after_a_train_of_half_a_round_trip() {
+        for (apart_us, leaves) in [(1_900, true), (1_600, false), (2_100, false)] {
+            let (mut hystart, mut at) = (HyStart::default(), Sequence::new(0));
+            let growth = (0..30).map(|index| {
+                at += MSS;
+                hystart.on_acked_classic(
+                    20 * MSS,
+                    &Acked {
+                        bytes: MSS,
+                        mss: MSS,
+                        srtt_us: 100_000,
+                        now_us: index * apart_us,
+                        rtt_us: Some(100_000),
+                        ack: at,
+                        next: Sequence::new(40 * MSS),
+                        paced: false,
+                        slow_start: SlowStart::HyStart,
+                    },
+                )
+            });
+            let left = growth.into_iter().any(|growth| growth == Growth::Leave);
+            assert_eq!(left, leaves, "{apart_us}");
+        }
     }
 
     #[test]

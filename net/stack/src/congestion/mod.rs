@@ -27,6 +27,16 @@ pub enum Algorithm {
     Bbr,
 }
 
+/// What ends the first slow start before a loss does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum SlowStart {
+    /// HyStart++ (RFC 9406).
+    #[default]
+    HyStartPlusPlus,
+    /// HyStart (Ha and Rhee, 2011), which Linux has with CUBIC.
+    HyStart,
+}
+
 /// Newly acknowledged data, as an algorithm's input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acked {
@@ -42,6 +52,7 @@ pub(crate) struct Acked {
     pub(crate) next: Sequence,
     /// The pacer spreads the window over the round trip.
     pub(crate) paced: bool,
+    pub(crate) slow_start: SlowStart,
 }
 
 /// A congestion control algorithm. Windows are in bytes.
@@ -175,7 +186,11 @@ impl Control for Congestion {
             return self.control().on_acked(window, acked);
         }
         // The first slow start: RFC 9406 section 4.3.
-        match self.hystart.on_acked(acked) {
+        let growth = match acked.slow_start {
+            SlowStart::HyStartPlusPlus => self.hystart.on_acked(acked),
+            SlowStart::HyStart => self.hystart.on_acked_classic(window, acked),
+        };
+        match growth {
             Growth::Bytes(bytes) => {
                 let acked = Acked { bytes, ..*acked };
                 self.control().on_acked(window, &acked)

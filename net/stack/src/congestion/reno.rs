@@ -70,6 +70,7 @@ impl Control for Reno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::SlowStart;
     use crate::wire::sequence::Sequence;
 
     fn acked(bytes: u32) -> Acked {
@@ -82,6 +83,7 @@ mod tests {
             ack: Sequence::default(),
             next: Sequence::default(),
             paced: false,
+            slow_start: SlowStart::default(),
         }
     }
 

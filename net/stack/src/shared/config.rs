@@ -141,6 +141,23 @@ pub enum Ecn {
     Accurate,
 }
 
+/// What TCP follows where Linux differs from the standards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Behaviour {
+    /// The RFCs.
+    #[default]
+    Standard,
+    /// Linux:
+    ///
+    /// - HyStart (Ha and Rhee, 2011) ends the first slow start, instead of HyStart++ (RFC 9406).
+    /// - An echoed mark lowers the window by each acknowledgment of a round trip (RFC 9937's
+    ///   rate reduction), instead of at once (RFC 3168 section 6.1.2).
+    /// - The last segment of each burst has PSH, also if the link does not cut super-segments.
+    /// - An acknowledgment of data that was never sent is dropped in silence, instead of answered
+    ///   (RFC 9293 section 3.10.7.4).
+    Linux,
+}
+
 /// The source of a stack's IPv4 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ipv4Source {
@@ -194,6 +211,8 @@ pub struct Config {
     pub ecn: Ecn,
     /// New sessions' congestion control.
     pub congestion: Algorithm,
+    /// What TCP follows where Linux differs from the standards.
+    pub behaviour: Behaviour,
     /// Paces windows of more than ten segments over the round trip, on paths of a millisecond or
     /// more.
     pub pacing: bool,
@@ -239,6 +258,7 @@ impl Default for Config {
             traffic_class: 0,
             ecn: Ecn::default(),
             congestion: Algorithm::default(),
+            behaviour: Behaviour::default(),
             pacing: true,
             no_delay: false,
             // Linux's TCP_DELACK_MIN.

@@ -78,6 +78,8 @@ pub enum RecoveryPhase {
     Open,
     /// Reordering or duplicates were detected; nothing is considered lost.
     Disorder,
+    /// The window is being reduced because of marks (RFC 3168).
+    Reduction,
     /// Fast recovery (RFC 6675, RFC 6582).
     Recovery,
     /// After a retransmission timeout (RFC 6298).
@@ -126,8 +128,10 @@ pub struct SessionInfo {
     pub retransmitted: u32,
     /// Consecutive timeouts.
     pub retries: u8,
-    /// Of these, unanswered probes of a zero window.
+    /// Of these, unanswered probes of a zero window, and attempts that the NIC had no room for.
     pub window_probes: u8,
+    /// How often the timeout was doubled.
+    pub backoffs: u8,
     /// Soft error (RFC 9293 section 3.9.2.2) about data in flight: reported by a router or the
     /// peer's host; the session continues.
     pub soft_error: Option<SessionError>,
@@ -306,11 +310,13 @@ fn describe(session: &mut Session<'_>) -> SessionInfo {
     let phase = match (recovering, cold.after_timeout || session.path.retries > 0) {
         (true, true) => RecoveryPhase::Loss,
         (true, false) => RecoveryPhase::Recovery,
+        (false, _) if cold.prr.is_for_marks() => RecoveryPhase::Reduction,
         (false, _) if board.sacked > 0 || hot.duplicates > 0 => RecoveryPhase::Disorder,
         (false, _) => RecoveryPhase::Open,
     };
     // Persist alone backs off without data in flight, so the retries are probes then.
-    let probing = hot.timer() == Timer::Persist;
+    let refused = hot.has(Flags::REFUSED);
+    let probing = refused || hot.timer() == Timer::Persist;
     // In other states numbers in flight are a SYN or a FIN, not bytes of the ring.
     let unsent = if hot.state().sends() {
         session.hot.unsent()
@@ -338,6 +344,7 @@ fn describe(session: &mut Session<'_>) -> SessionInfo {
         retransmitted: session.cold.resent,
         retries: session.path.retries,
         window_probes: if probing { session.path.retries } else { 0 },
+        backoffs: if refused { 0 } else { session.path.retries },
         phase,
         segments_unacked: board.all,
         segments_sacked: board.sacked,

@@ -68,6 +68,8 @@ impl Flags {
     /// One retransmission is due regardless of the congestion window (RFC 6675 section 5, step
     /// 4.3).
     pub(crate) const RETRANSMIT_OWED: Self = Self(1 << 27);
+    /// The NIC had no room for the next segment, and nothing is in flight whose timer would run.
+    pub(crate) const REFUSED: Self = Self(1 << 30);
     /// A batch of in-order segments: half of it is acknowledged before the whole.
     pub(crate) const HALF_ACK_OWED: Self = Self(1 << 31);
     /// Number of duplicate acknowledgments owed in addition to `ACK_NOW`, 0 to 3: see

@@ -5,6 +5,7 @@
 
 use super::Session;
 use super::keepalive::Step;
+use super::prr::Prr;
 use crate::buffer::NONE;
 use crate::congestion::Control;
 use crate::congestion::bbr::Cause;
@@ -94,6 +95,13 @@ impl<'s> Expiry<'s> {
             (Timer::Reordering, _) => {
                 self.session.detect_losses(&Delivered::default(), false);
                 self.session.arm_after_acknowledgment(true);
+            }
+            (Timer::Persist, _) if held_back && self.session.hot.has(Flags::REFUSED) => {
+                if !self.gives_up(true) {
+                    let session = &mut self.session;
+                    session.path.retries = session.path.retries.saturating_add(1);
+                    session.wait_for_room();
+                }
             }
             // Held back by a cork or by `MSG_MORE`, for as long as tcp(7) allows. A window without
             // room for it is probed instead.
@@ -187,6 +195,7 @@ impl<'s> Expiry<'s> {
         // segment.
         let hot = &mut *session.hot;
         hot.send.cwnd = mss;
+        session.cold.prr = Prr::default();
         hot.duplicates = 0;
         hot.set(Flags::RECOVERY | Flags::CWND_LIMITED);
         session.cold.after_timeout = true;

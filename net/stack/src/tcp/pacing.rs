@@ -167,7 +167,8 @@ impl Session<'_> {
             return None;
         }
         let threshold = self.cold.congestion.threshold();
-        let (window, percent) = if self.hot.has(Flags::RECOVERY) && !self.cold.after_timeout {
+        let reduces = self.hot.has(Flags::RECOVERY) && !self.cold.after_timeout;
+        let (window, percent) = if reduces || self.cold.prr.is_for_marks() {
             // Rate reduction sets the window for one acknowledgment; the threshold is its target.
             (self.hot.send.cwnd.max(threshold), AVOIDANCE_PERCENT)
         } else if self.hot.send.cwnd < threshold / 2 {

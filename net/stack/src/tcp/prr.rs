@@ -26,6 +26,8 @@ pub(crate) struct Prr {
     delivered: u32,
     /// prr_out: bytes sent since.
     out: u32,
+    /// Marks began it: no data is missing.
+    marks: bool,
 }
 
 impl Prr {
@@ -34,9 +36,21 @@ impl Prr {
     pub(crate) fn begin(flight: u32) -> Self {
         Self {
             flight,
-            delivered: 0,
-            out: 0,
+            ..Self::default()
         }
+    }
+
+    /// The reduction after a mark, with `flight` bytes in flight before its acknowledgment.
+    pub(crate) fn begin_for_marks(flight: u32) -> Self {
+        Self {
+            marks: true,
+            ..Self::begin(flight)
+        }
+    }
+
+    /// True while it reduces the window because of marks.
+    pub(crate) fn is_for_marks(&self) -> bool {
+        self.marks
     }
 
     /// "On every ACK starting or during fast recovery": bytes that may be sent now. `lost`: it
@@ -109,6 +123,7 @@ mod tests {
             flight: 20_000,
             delivered: 9_000,
             out: 1_000,
+            marks: false,
         };
         assert_eq!(prr.allowance(15_000, 12_000, MSS, MSS, false), 4_400);
         assert_eq!(prr.allowance(15_000, 12_000, MSS, MSS, true), 4_400);
@@ -120,6 +135,7 @@ mod tests {
             flight: 20_000,
             delivered: 3_000,
             out: 2_000,
+            marks: false,
         };
         assert_eq!(prr.allowance(5_000, 10_000, MSS, MSS, false), 1_000);
         assert_eq!(prr.allowance(5_000, 10_000, MSS, MSS, true), 2_000);

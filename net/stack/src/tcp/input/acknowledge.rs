@@ -5,11 +5,13 @@
 use super::Input;
 use crate::buffer::NONE;
 use crate::congestion::bbr::Ack;
-use crate::congestion::{Acked, Control};
+use crate::congestion::{Acked, Control, SlowStart};
 use crate::ranges::scoreboard::{Delivered, Fate};
+use crate::shared::config::Behaviour;
 use crate::state::flags::{Flags, SendTail};
 use crate::state::hot::Timer;
 use crate::tcp::ecn::accurate::Report;
+use crate::tcp::prr::Prr;
 use crate::tcp::rack::{DUPLICATES_MAX, ProbeOutcome};
 use crate::tcp::undo::Duplicate;
 use crate::timer::before;
@@ -25,8 +27,11 @@ impl Input<'_, '_> {
         let hot = &*self.session.hot;
         // One above SND.NXT acknowledges data that was never sent: RFC 9293 section 3.10.7.4. One
         // below the largest window is too old: RFC 5961 section 5.2.
-        if hot.send.nxt < ack || ack < hot.send.una - self.session.cold.window_max {
-            self.challenge();
+        let unsent = hot.send.nxt < ack;
+        if unsent || ack < hot.send.una - self.session.cold.window_max {
+            if !unsent || self.session.common.config.behaviour == Behaviour::Standard {
+                self.challenge();
+            }
             return false;
         }
         if ack < hot.send.una {
@@ -65,6 +70,10 @@ impl Input<'_, '_> {
         }
         if accurate && self.session.hot.send.in_flight() == 0 {
             self.session.ecn().end_reduction();
+        }
+        if self.session.hot.ecn.is_negotiated() && self.session.cold.prr.is_for_marks() {
+            let delivered = self.delivered_end().distance(delivered_before).max(0);
+            self.session.shrink(delivered.cast_unsigned());
         }
         true
     }
@@ -401,7 +410,7 @@ impl Input<'_, '_> {
     /// Grows the congestion window.
     fn grow(&mut self, bytes: u32, rtt_us: Option<u32>) {
         let session = &mut self.session;
-        if session.path.is_modelled() {
+        if session.path.is_modelled() || session.cold.prr.is_for_marks() {
             return;
         }
         let send = session.hot.send;
@@ -419,6 +428,10 @@ impl Input<'_, '_> {
             ack: send.una,
             next: send.nxt,
             paced: session.is_paced(),
+            slow_start: match session.common.config.behaviour {
+                Behaviour::Standard => SlowStart::HyStartPlusPlus,
+                Behaviour::Linux => SlowStart::HyStart,
+            },
         };
         let window = session.cold.congestion.on_acked(send.cwnd, &acked);
         // Not beyond the amount that could ever be in flight.
@@ -515,7 +528,11 @@ impl Input<'_, '_> {
         let window = session.hot.send.cwnd;
         let now_us = session.common.now_us;
         let threshold = session.cold.congestion.on_echo(window, used, mss, now_us);
-        session.hot.send.cwnd = window.min(threshold);
+        if session.common.config.behaviour == Behaviour::Linux && session.hot.send.in_flight() > 0 {
+            session.cold.prr = Prr::begin_for_marks(flight);
+        } else {
+            session.hot.send.cwnd = window.min(threshold);
+        }
         if session.path.is_modelled() {
             let ack = session.model_ack(0);
             session.cold.model.marked(flight, &ack);

@@ -6,6 +6,7 @@ use super::{Load, Outcome, Output, TURN_BYTES};
 use crate::buffer::NONE;
 use crate::congestion::{Control, initial_window};
 use crate::ranges::scoreboard::RECORDS_MAX;
+use crate::state::ecn::EcnState;
 use crate::state::flags::{Flags, SendTail};
 use crate::state::hot::Timer;
 use crate::tcp::model::Sent;
@@ -174,19 +175,20 @@ impl Output<'_, '_> {
     #[inline]
     pub(super) fn send_data(&mut self, len: usize) -> Outcome {
         let hot = &*self.session.hot;
-        let unsent = hot.unsent();
+        let (unsent, held) = (hot.unsent(), hot.tx.len());
         let last = len == unsent;
         let fin = last && hot.fin_waits();
         let start = hot.send.nxt;
         let data_end = start.after(len);
-        let pushes = len > 0 && (self.fills_window(len) || self.pushes(data_end, len, last));
+        let pushes = len > 0
+            && (self.fills_window(len) || self.pushes(data_end, len, last) || self.burst_ends(len));
         let load = Load {
             sequence: start,
-            offset: hot.tx.len() - unsent,
+            offset: held - unsent,
             len,
             flags: ACK | if fin { FIN } else { 0 } | if pushes { PSH } else { 0 },
         };
-        let owed = hot.has(Flags::ACK_LATER | Flags::ACK_NOW);
+        let owed = self.session.hot.has(Flags::ACK_LATER | Flags::ACK_NOW);
         let outcome = self.emit(load, &mut Options::default());
         if outcome != Outcome::Done {
             return outcome;
@@ -249,7 +251,7 @@ impl Output<'_, '_> {
         if bytes < mss || bytes > mss && !bytes.is_multiple_of(mss) {
             session.path.small_end = end;
         }
-        if session.hot.has(Flags::RECOVERY) {
+        if session.hot.has(Flags::RECOVERY) || session.hot.ecn.has(EcnState::REDUCED) {
             session.cold.prr.on_sent(bytes);
         }
         // Smaller windows are not reset after a pause, so they need no time of the last sending.

@@ -184,6 +184,9 @@ impl Output<'_, '_> {
         if flags & ACK == 0 {
             return;
         }
+        if self.session.hot.has(Flags::REFUSED) {
+            self.session.not_refused();
+        }
         // Any segment with ACK acknowledges everything received so far.
         let hot = &mut *self.session.hot;
         hot.clear(Flags::ACK_NOW | Flags::ACK_LATER | Flags::HALF_ACK_OWED);

@@ -53,11 +53,17 @@ struct Load {
 pub(crate) struct Output<'s, 'f> {
     pub(crate) session: Session<'s>,
     send: &'f mut Send<'f>,
+    /// New data of this turn since the last PSH, where the link does not cut super-segments.
+    burst: usize,
 }
 
 impl<'s, 'f> Output<'s, 'f> {
     pub(crate) fn new(session: Session<'s>, send: &'f mut Send<'f>) -> Self {
-        Self { session, send }
+        Self {
+            session,
+            send,
+            burst: 0,
+        }
     }
 
     /// Sends as much as the windows allow.

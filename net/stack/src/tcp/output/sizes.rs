@@ -3,6 +3,7 @@
 //! Source: RFC 9293 sections 3.7.4 (Nagle), 3.8.6.2.1 (silly windows) and 3.9.1.2 (PSH).
 
 use super::Output;
+use crate::shared::config::Behaviour;
 use crate::state::flags::{Flags, SendTail};
 use crate::wire::sequence::Sequence;
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -37,6 +38,25 @@ impl Output<'_, '_> {
             || tail.has(SendTail::MARKED) && self.session.cold.marks.is_record_end(end)
     }
 
+    /// True if a burst ends with the next `len` bytes: the segments that would be one super-segment
+    /// of a link that cuts those. Linux's have PSH there, too, where it cuts them itself.
+    #[inline]
+    pub(super) fn burst_ends(&mut self, len: usize) -> bool {
+        let mss = usize::from(self.session.hot.mss);
+        if usize::from(self.session.path.super_bytes) > mss
+            || self.session.common.config.behaviour == Behaviour::Standard
+        {
+            return false;
+        }
+        self.burst += len;
+        let most = self.burst_bytes().min(self.halves());
+        let ends = self.burst > mss && self.burst + mss > most;
+        if ends {
+            self.burst = 0;
+        }
+        ends
+    }
+
     /// True if no whole segment fits into the peer's window after the next `len` bytes: the peer
     /// gets no more until its application has read, for which it may wait for PSH.
     #[inline]
@@ -51,10 +71,13 @@ impl Output<'_, '_> {
         if usize::from(self.session.path.super_bytes) <= mss {
             return mss;
         }
-        // Half a window at most: the acknowledgment of the first half arrives while the second is
-        // sent.
-        let half = (self.session.hot.send.cwnd.to_usize() / 2).min(self.window_half());
-        self.piece_bytes(half.min(self.burst_bytes()))
+        self.piece_bytes(self.halves().min(self.burst_bytes()))
+    }
+
+    /// Half a window at most: the acknowledgment of the first half arrives while the second is sent.
+    #[inline]
+    fn halves(&self) -> usize {
+        (self.session.hot.send.cwnd.to_usize() / 2).min(self.window_half())
     }
 
     /// Payload bytes of a frame with at most `most` of them: whole segments only, otherwise each

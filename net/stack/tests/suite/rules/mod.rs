@@ -1,12 +1,14 @@
 //! One test for each rule of the RFCs that is visible to a peer: the segments are built manually.
 //!
 //! - here: windows, acknowledgments, options, state of a session.
+//! - `behaviour`: the standards' ways and Linux's; a NIC without room.
 //! - `writes`: hints and bounds of writes.
 //! - `recovery`: loss recovery, `loss_timers`: by timers; `lifetime`: start and end of sessions.
 //! - `requirements`: items of docs/rfc-requirements.md that no other test covers.
 //! - `peer`: the sender of the segments.
 
 use crate::common;
+mod behaviour;
 mod lifetime;
 mod loss_timers;
 mod peer;

@@ -18,6 +18,8 @@ pub(crate) struct Peer {
     pub(crate) port: u16,
     pub(crate) sequence: u32,
     pub(crate) acknowledgment: u32,
+    /// The stack's NIC takes nothing.
+    pub(crate) refuses: bool,
 }
 
 impl Peer {
@@ -39,6 +41,7 @@ impl Peer {
             port: 4000,
             sequence: 1000,
             acknowledgment: 0,
+            refuses: false,
         };
         peer.greet();
         peer
@@ -69,7 +72,11 @@ impl Peer {
 
     pub(crate) fn flush(&mut self) {
         let (out, arp_requests) = (&mut self.out, &mut self.arp_requests);
+        let refuses = self.refuses;
         self.stack.transmit(self.now_ns, &mut |frame| {
+            if refuses {
+                return false;
+            }
             let bytes = Frame::of(frame).bytes;
             if bytes[12..14] == [8, 0] && bytes[23] == 6 {
                 out.push(parse(&bytes[34..]));

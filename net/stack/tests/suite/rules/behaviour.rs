@@ -1,0 +1,136 @@
+//! What differs by `Config::behaviour`, and what a NIC without room leads to.
+
+use super::common::{MS, S, v4};
+use super::peer::{ACK, PLAIN, PSH, Peer, SACK, SYN};
+use sidecore_net_stack::{Behaviour, SessionError, SessionOption, SessionState};
+
+const ECE: u8 = 0x40;
+const CWR: u8 = 0x80;
+
+/// Time passes in steps of ten milliseconds: a session that a NIC refused is ready at any time.
+fn wait(peer: &mut Peer, ns: u64) {
+    for _ in 0..ns / (10 * MS) {
+        peer.now_ns += 10 * MS;
+        peer.flush();
+    }
+}
+
+#[test]
+fn rfc_9293_3_10_7_4_an_acknowledgment_of_unsent_data_is_answered_or_dropped() {
+    for (behaviour, answers) in [(Behaviour::Standard, 1), (Behaviour::Linux, 0)] {
+        let mut peer = Peer::new(|config| config.behaviour = behaviour);
+        let id = peer.open(&PLAIN);
+        peer.take();
+        let mut segment = peer.segment(ACK | PSH, b"data");
+        segment.acknowledgment = peer.acknowledgment.wrapping_add(9_999);
+        peer.send(&segment);
+        assert_eq!(peer.take().len(), answers, "{behaviour:?}");
+        assert_eq!(peer.stack.info(id).expect("open").unread, 0);
+    }
+}
+
+/// A link that does not cut super-segments: the end of each would have PSH.
+#[test]
+fn bursts_end_with_psh_as_linux_has_it() {
+    for (behaviour, pushed) in [
+        (Behaviour::Standard, vec![]),
+        (Behaviour::Linux, vec![4, 9]),
+    ] {
+        let mut peer = Peer::new(|config| config.behaviour = behaviour);
+        let id = peer.open(&PLAIN);
+        peer.take();
+        peer.write(id, &[1; 50_000]);
+        let out = peer.take();
+        assert_eq!(out.len(), 10);
+        let has: Vec<usize> = (0..10).filter(|&at| out[at].flags & PSH != 0).collect();
+        assert_eq!(has, pushed, "{behaviour:?}");
+    }
+}
+
+/// RFC 3168 section 6.1.2: the window falls at once, or by each acknowledgment of the window of
+/// data, at the end of which it is the same.
+#[test]
+fn an_echo_lowers_the_window_at_once_or_by_acknowledgments() {
+    for (behaviour, first, early) in [
+        (Behaviour::Standard, 7_000, 1),
+        (Behaviour::Linux, 10_000, 2),
+    ] {
+        let mut peer = Peer::new(|config| config.behaviour = behaviour);
+        let listener = peer.listen();
+        let mut syn = peer.segment(SYN | ECE | CWR, &[]);
+        syn.options = SACK.to_vec();
+        peer.send(&syn);
+        let answer = peer.take().remove(0);
+        assert_eq!(answer.flags, SYN | ACK | ECE);
+        peer.sequence += 1;
+        peer.acknowledgment = answer.sequence.wrapping_add(1);
+        peer.ack(0);
+        let id = peer.stack.accept(listener).expect("open").expect("one");
+        peer.write(id, &[1; 50_000]);
+        assert_eq!(peer.take().len(), 10);
+        let mut sent = 0;
+        for round in 1..=10 {
+            peer.acknowledgment = peer.acknowledgment.wrapping_add(1_000);
+            let segment = peer.segment(ACK | ECE, &[]);
+            peer.send(&segment);
+            sent += peer.take().len();
+            let window = peer.stack.info(id).expect("open").window;
+            match round {
+                1 => assert_eq!(window, first, "{behaviour:?}"),
+                4 => assert_eq!(sent, early, "{behaviour:?}"),
+                _ => {}
+            }
+        }
+        // The end of the window of data: CWR has arrived.
+        assert!((6..=7).contains(&sent), "{behaviour:?}: {sent}");
+        peer.ack(1_000);
+        let info = peer.stack.info(id).expect("open");
+        assert!((7_000..7_300).contains(&info.window), "{behaviour:?}");
+        assert_eq!(peer.stack.counters().ecn_reductions, 1);
+    }
+}
+
+#[test]
+fn a_nic_without_room_ends_a_session_at_its_user_timeout() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    let limit = SessionOption::UserTimeout(3_000);
+    peer.stack.set_option(id, limit).expect("open");
+    peer.refuses = true;
+    peer.write(id, b"late");
+    wait(&mut peer, 2 * S);
+    let info = peer.stack.info(id).expect("open");
+    // Every half second, and nothing backs off.
+    assert!((2..=4).contains(&info.window_probes), "{info:?}");
+    assert_eq!((info.backoffs, info.state), (0, SessionState::Established));
+    wait(&mut peer, 3 * S);
+    assert_eq!(peer.error(id), Some(SessionError::TimedOut));
+}
+
+#[test]
+fn what_a_nic_had_no_room_for_goes_as_soon_as_it_has() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    peer.take();
+    peer.refuses = true;
+    peer.write(id, b"late");
+    wait(&mut peer, 3 * S);
+    assert!(peer.stack.info(id).expect("open").window_probes > 2);
+    peer.refuses = false;
+    wait(&mut peer, 10 * MS);
+    assert_eq!(peer.take()[0].payload, b"late");
+    assert_eq!(peer.stack.info(id).expect("open").retries, 0);
+    peer.ack(4);
+    assert_eq!(peer.stack.info(id).expect("open").in_flight, 0);
+}
+
+#[test]
+fn a_connect_over_a_nic_without_room_times_out() {
+    let mut peer = Peer::new(|_| {});
+    peer.refuses = true;
+    let id = peer.stack.connect(v4(2, 80), None).expect("connects");
+    let limit = SessionOption::UserTimeout(2_000);
+    peer.stack.set_option(id, limit).expect("open");
+    wait(&mut peer, 5 * S);
+    assert_eq!(peer.error(id), Some(SessionError::TimedOut));
+}
