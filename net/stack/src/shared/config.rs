@@ -152,6 +152,8 @@ pub enum Behaviour {
     /// - HyStart (Ha and Rhee, 2011) ends the first slow start, instead of HyStart++ (RFC 9406).
     /// - An echoed mark lowers the window by each acknowledgment of a round trip (RFC 9937's
     ///   rate reduction), instead of at once (RFC 3168 section 6.1.2).
+    /// - A paced super-segment leaves whole, and the next one when its time is over, instead of a
+    ///   token bucket.
     /// - The last segment of each burst has PSH, also if the link does not cut super-segments.
     /// - An acknowledgment of data that was never sent is dropped in silence, instead of answered
     ///   (RFC 9293 section 3.10.7.4).

@@ -120,6 +120,23 @@ impl Pacer {
         0
     }
 
+    /// Linux's way instead: all `len` bytes if the time of what was sent before is over, else 0.
+    pub(crate) fn permit_whole(&mut self, len: usize, now_ns: u64) -> usize {
+        if self.next_ns <= now_ns {
+            return len;
+        }
+        self.wake = tick_after(self.next_ns);
+        0
+    }
+
+    /// Accounts for them: a pause before them shortens their time, to no less than half, and a
+    /// session that was woken late catches up.
+    pub(crate) fn sent_whole(&mut self, rate: Rate, bytes: u64, now_ns: u64) {
+        let time_ns = rate.ns_of(bytes);
+        let credit_ns = LATE_NS_MAX.max(time_ns / 2);
+        self.next_ns = self.next_ns.max(now_ns.saturating_sub(credit_ns)) + time_ns;
+    }
+
     /// Bytes that may be sent at `now_ns`; less than a segment if the bucket is nearly empty.
     fn allowance(&self, rate: Rate, mss: u64, now_ns: u64) -> u64 {
         let full_ns = now_ns + rate.burst_ns(mss);
@@ -226,6 +243,21 @@ mod tests {
                 assert!(largest <= burst, "{window} {round_ms}: {largest} at once");
             }
         }
+    }
+
+    #[test]
+    fn whole_pieces_wait_for_each_other_and_a_pause_gives_half_a_piece() {
+        let rate = rate(20_000, 100, 100);
+        let (mut pacer, mut now_ns) = (Pacer::default(), 1_000 * MS);
+        let mut gaps = Vec::new();
+        for _ in 0..4 {
+            assert_eq!(pacer.permit_whole(2_000, now_ns), 2_000);
+            pacer.sent_whole(rate, 2_000, now_ns);
+            assert_eq!(pacer.permit_whole(2_000, now_ns), 0);
+            gaps.push((pacer.next_ns - now_ns) / MS);
+            now_ns = pacer.next_ns;
+        }
+        assert_eq!(gaps, [5, 10, 10, 10]);
     }
 
     #[test]

@@ -74,7 +74,8 @@ impl Output<'_, '_> {
         self.piece_bytes(self.halves().min(self.burst_bytes()))
     }
 
-    /// Half a window at most: the acknowledgment of the first half arrives while the second is sent.
+    /// Half a window at most: the acknowledgment of the first half arrives while the second is
+    /// sent.
     #[inline]
     fn halves(&self) -> usize {
         (self.session.hot.send.cwnd.to_usize() / 2).min(self.window_half())
@@ -169,7 +170,11 @@ impl Output<'_, '_> {
             return len;
         };
         let (mss, now_ns) = (session.hot.mss, session.common.now_ns);
-        let permitted = session.cold.pacer.permit(rate, mss, len, now_ns);
+        let pacer = &mut session.cold.pacer;
+        let permitted = match session.common.config.behaviour {
+            Behaviour::Standard => pacer.permit(rate, mss, len, now_ns),
+            Behaviour::Linux => pacer.permit_whole(len, now_ns),
+        };
         if permitted == 0 {
             session.hot.set(Flags::PACED);
             session.arm_wheel();
@@ -185,7 +190,11 @@ impl Output<'_, '_> {
             && let Some(rate) = session.pacing_rate()
         {
             let now_ns = session.common.now_ns;
-            session.cold.pacer.sent(rate, len.to_u64(), now_ns);
+            let (pacer, len) = (&mut session.cold.pacer, len.to_u64());
+            match session.common.config.behaviour {
+                Behaviour::Standard => pacer.sent(rate, len, now_ns),
+                Behaviour::Linux => pacer.sent_whole(rate, len, now_ns),
+            }
         }
     }
 }
