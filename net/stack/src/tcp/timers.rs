@@ -82,12 +82,14 @@ impl Session<'_> {
     /// runs, nothing would ever end it on a link that takes nothing any more (RFC 9293 section
     /// 3.8.3).
     pub(crate) fn note_refused(&mut self) {
-        if self.hot.timer() != Timer::None || self.hot.send.in_flight() > 0 {
+        if self.hot.timer() != Timer::None {
             return;
         }
         if self.hot.has(Flags::SEND_SYN) {
+            // The SYN counts as in flight before it was sent.
             self.start_timer(Timer::Retransmission, self.timeout_us());
-        } else if self.hot.tx.len() > 0 || self.hot.fin_waits() {
+        } else if self.hot.send.in_flight() == 0 && (self.hot.tx.len() > 0 || self.hot.fin_waits())
+        {
             self.hot.set(Flags::REFUSED);
             self.start_persist();
         }
