@@ -262,7 +262,7 @@ impl Host {
                 Outcome::Done | Outcome::Unresolved => {}
                 Outcome::More => output.session.make_ready(),
                 Outcome::Full => {
-                    output.session.note_refused();
+                    output.note_refused();
                     output.session.hot.set(Flags::READY);
                     self.common.ready.push_front(number);
                     return false;

@@ -30,6 +30,9 @@ const PRESSED_RETRIES: u8 = 4;
 /// Consecutive timeouts after which the application is notified: R1 of RFC 9293 section 3.8.3
 /// (SHLD-9, SHLD-10).
 const RETRIES_NOTIFIED: u8 = 3;
+/// Time between the attempts that count while the NIC takes nothing: Linux's
+/// `TCP_RESOURCE_PROBE_INTERVAL`.
+const REFUSED_US: u32 = 500_000;
 /// Silence after which earlier answered probes count as unanswered: at least the time of
 /// [`RETRIES`] probes.
 const PROBES_SILENT_MS: u32 = 900_000;
@@ -97,11 +100,7 @@ impl<'s> Expiry<'s> {
                 self.session.arm_after_acknowledgment(true);
             }
             (Timer::Persist, _) if held_back && self.session.hot.has(Flags::REFUSED) => {
-                if !self.gives_up(true) {
-                    let session = &mut self.session;
-                    session.path.retries = session.path.retries.saturating_add(1);
-                    session.wait_for_room();
-                }
+                self.still_refused();
             }
             // Held back by a cork or by `MSG_MORE`, for as long as tcp(7) allows. A window without
             // room for it is probed instead.
@@ -122,6 +121,18 @@ impl<'s> Expiry<'s> {
             (Timer::Held, _) => self.session.make_ready(),
             _ => {}
         }
+    }
+
+    /// The NIC has had no room for another while.
+    fn still_refused(&mut self) {
+        if self.gives_up(true) {
+            return;
+        }
+        let session = &mut self.session;
+        session.path.retries = session.path.retries.saturating_add(1);
+        // The path is not congested, so nothing backs off.
+        let wait_us = session.within_user_timeout_us(REFUSED_US);
+        session.start_timer(Timer::Persist, wait_us);
     }
 
     fn has_no_window(&self) -> bool {

@@ -12,7 +12,6 @@ use crate::buffer::NONE;
 use crate::congestion::Control;
 use crate::congestion::bbr::Cause;
 use crate::ranges::scoreboard::Delivered;
-use crate::state::ecn::EcnState;
 use crate::state::flags::Flags;
 use crate::state::hot::Timer;
 
@@ -79,28 +78,6 @@ impl Session<'_> {
         };
         let bytes = self.cold.prr.on_delivered(delivered, progress);
         self.hot.send.cwnd = progress.pipe.saturating_add(bytes).max(progress.mss);
-    }
-
-    /// The reduction after a mark, at an acknowledgment that delivers this many bytes: it ends
-    /// with the window of data in which the mark was echoed.
-    #[cold]
-    pub(crate) fn shrink(&mut self, delivered: u32) {
-        let threshold = self.cold.congestion.threshold();
-        if !self.hot.ecn.has(EcnState::REDUCED) {
-            self.cold.prr = Prr::default();
-            self.hot.send.cwnd = threshold;
-        } else if delivered > 0 {
-            let progress = Progress {
-                pipe: self.pipe(),
-                threshold,
-                mss: u32::from(self.hot.mss),
-                // Nothing has to be recovered: what arrives is replaced at most.
-                advanced: false,
-                lost: false,
-            };
-            let bytes = self.cold.prr.on_delivered(delivered, progress);
-            self.hot.send.cwnd = progress.pipe.saturating_add(bytes).max(progress.mss);
-        }
     }
 
     /// RFC 6675 section 5 step 4, once for each window of data.

@@ -9,9 +9,6 @@ use crate::state::flags::Flags;
 use crate::state::hot::{State, Timer};
 use crate::timer::sooner;
 
-/// Time between the attempts that count while the NIC takes nothing: Linux's
-/// `TCP_RESOURCE_PROBE_INTERVAL`.
-const REFUSED_US: u32 = 500_000;
 /// Minimum delay of a tail-loss probe: as in Linux, two of its ticks of a millisecond.
 const PROBE_MIN_US: u32 = 2_000;
 
@@ -78,38 +75,8 @@ impl Session<'_> {
         self.start_timer(Timer::Persist, timeout_us);
     }
 
-    /// The NIC had no room. The session stays ready and is tried in each round; but if no timer
-    /// runs, nothing would ever end it on a link that takes nothing any more (RFC 9293 section
-    /// 3.8.3).
-    pub(crate) fn note_refused(&mut self) {
-        if self.hot.timer() != Timer::None {
-            return;
-        }
-        if self.hot.has(Flags::SEND_SYN) {
-            // The SYN counts as in flight before it was sent.
-            self.start_timer(Timer::Retransmission, self.timeout_us());
-        } else if self.hot.send.in_flight() == 0 && (self.hot.tx.len() > 0 || self.hot.fin_waits())
-        {
-            self.hot.set(Flags::REFUSED);
-            self.start_persist();
-        }
-    }
-
-    /// Waits for the next attempt that counts: the path is not congested, so nothing backs off.
-    pub(crate) fn wait_for_room(&mut self) {
-        let wait_us = self.within_user_timeout_us(REFUSED_US);
-        self.start_timer(Timer::Persist, wait_us);
-    }
-
-    /// The NIC has room again: attempts that it refused were no timeouts.
-    #[cold]
-    pub(crate) fn not_refused(&mut self) {
-        self.hot.clear(Flags::REFUSED);
-        self.path.retries = 0;
-    }
-
     /// A timeout, or the end of the user timeout if that is earlier (RFC 9293 section 3.8.3).
-    fn within_user_timeout_us(&self, timeout_us: u32) -> u32 {
+    pub(crate) fn within_user_timeout_us(&self, timeout_us: u32) -> u32 {
         let (una, now_ms) = (self.hot.send.una, self.common.now_ms);
         self.cold.user_timeout.bounded_us(timeout_us, una, now_ms)
     }

@@ -8,10 +8,11 @@ use crate::congestion::bbr::Ack;
 use crate::congestion::{Acked, Control, SlowStart};
 use crate::ranges::scoreboard::{Delivered, Fate};
 use crate::shared::config::Behaviour;
+use crate::state::ecn::EcnState;
 use crate::state::flags::{Flags, SendTail};
 use crate::state::hot::Timer;
 use crate::tcp::ecn::accurate::Report;
-use crate::tcp::prr::Prr;
+use crate::tcp::prr::{Progress, Prr};
 use crate::tcp::rack::{DUPLICATES_MAX, ProbeOutcome};
 use crate::tcp::undo::Duplicate;
 use crate::timer::before;
@@ -73,7 +74,7 @@ impl Input<'_, '_> {
         }
         if self.session.hot.ecn.is_negotiated() && self.session.cold.prr.is_for_marks() {
             let delivered = self.delivered_end().distance(delivered_before).max(0);
-            self.session.shrink(delivered.cast_unsigned());
+            self.shrink(delivered.cast_unsigned());
         }
         true
     }
@@ -539,6 +540,29 @@ impl Input<'_, '_> {
         }
         session.note_reduction();
         session.common.counters.ecn_reductions += 1;
+    }
+
+    /// The reduction after a mark, at an acknowledgment that delivers this many bytes: it ends
+    /// with the window of data in which the mark was echoed.
+    #[cold]
+    fn shrink(&mut self, delivered: u32) {
+        let session = &mut self.session;
+        let threshold = session.cold.congestion.threshold();
+        if !session.hot.ecn.has(EcnState::REDUCED) {
+            session.cold.prr = Prr::default();
+            session.hot.send.cwnd = threshold;
+        } else if delivered > 0 {
+            let progress = Progress {
+                pipe: session.pipe(),
+                threshold,
+                mss: u32::from(session.hot.mss),
+                // Nothing has to be recovered: what arrives is replaced at most.
+                advanced: false,
+                lost: false,
+            };
+            let bytes = session.cold.prr.on_delivered(delivered, progress);
+            session.hot.send.cwnd = progress.pipe.saturating_add(bytes).max(progress.mss);
+        }
     }
 
     /// RFC 3168 section 6.1.2: a window of one segment cannot be halved; the next new one waits for

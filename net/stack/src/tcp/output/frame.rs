@@ -185,7 +185,7 @@ impl Output<'_, '_> {
             return;
         }
         if self.session.hot.has(Flags::REFUSED) {
-            self.session.not_refused();
+            self.not_refused();
         }
         // Any segment with ACK acknowledges everything received so far.
         let hot = &mut *self.session.hot;
