@@ -14,12 +14,8 @@ mod manual;
 mod net;
 #[cfg(not(feature = "bench"))]
 mod no_bench {
-    //! The stand-in for every `bench` command in a program that was built without the feature
-    //! `bench`.
-    //!
-    //! Why here: the shipped program has no peers; the command prints how to get a build that has
-    //! it.
-    //! Must stay true: one line, exit status 2, whatever the arguments.
+    //! The stand-in for every `bench` command in a program without the feature `bench`, as it is
+    //! shipped. Must stay true: one line, exit status 2, whatever the arguments.
 
     use crate::Outcome;
     use anyhow::Result;
@@ -167,10 +163,7 @@ impl Outcome {
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let name = arguments.next();
-    if let Some(ended) = block::as_mount_helper(name.as_deref()) {
-        return ended;
-    }
-    if let Some(ended) = block::as_keeper(name.as_deref()) {
+    if let Some(ended) = block::by_name(name.as_deref()) {
         return ended;
     }
     if let Some(driver) = spe::driver(name) {
@@ -182,8 +175,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(usage::end(&error, &Cli::command())),
     };
-    let result = cli.command.run();
-    match result {
+    match cli.command.run() {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Problem) => ExitCode::from(1),
         Ok(Outcome::Stopped) => ExitCode::from(130),

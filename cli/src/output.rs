@@ -5,16 +5,15 @@
 //! shown on a terminal.
 
 use crate::Outcome;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
-use sidecore_plot::FileForm;
-use sidecore_sys::folder::{check_named, write_named};
+pub(crate) use sidecore_plot::{check as check_picture, write as picture};
+pub(crate) use sidecore_sys::output::{check as check_file, write as file};
 use sidecore_sys::text::causes;
 pub(crate) use sidecore_terminal::print::{
     error_line, error_show, json, json_line, line, lines, ready, result, show, text,
 };
 use sidecore_terminal::{Text, print};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -34,6 +33,25 @@ pub(crate) fn report<R: Serialize>(
         false => show(&text(report))?,
     }
     Ok(Outcome::Done)
+}
+
+/// Form of a report.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct JsonArgs {
+    /// Report in JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl JsonArgs {
+    /// Prints a report in this form.
+    pub(crate) fn report<R: Serialize>(
+        self,
+        one: &R,
+        text: impl FnOnce(&R) -> Text,
+    ) -> Result<Outcome> {
+        report(self.json, one, text)
+    }
 }
 
 /// A report, and how long the command took: `--json` has both in one object.
@@ -63,51 +81,10 @@ macro_rules! note {
 }
 pub(crate) use note;
 
-/// Writes an output file: all of it, or, where anything fails, nothing, and the old file stays. `-`
-/// is standard output; pipes and devices are written to directly.
-pub(crate) fn file(path: &Path, text: &str) -> Result<()> {
-    bytes(path, text.as_bytes())
-}
-
-/// As [`file()`], where one is named.
+/// Writes a file where one is named.
 pub(crate) fn wanted(path: &Option<PathBuf>, text: impl FnOnce() -> String) -> Result<()> {
     let path: Option<&Path> = path.as_deref();
-    path.map_or(Ok(()), |path| file(path, &text()))
-}
-
-/// As [`file()`], of bytes.
-pub(crate) fn bytes(path: &Path, bytes: &[u8]) -> Result<()> {
-    if path == Path::new("-") {
-        let mut out = std::io::stdout().lock();
-        out.write_all(bytes)?;
-        return Ok(out.flush()?);
-    }
-    write_named(path, NEW_FILE_MODE, |file| file.write_all(bytes))
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Writes a picture in the form that the file's ending asks for.
-pub(crate) fn picture(path: &Path, svg: &str) -> Result<()> {
-    let shown = || path.display().to_string();
-    let made = FileForm::of(path).and_then(|form| form.encode(svg));
-    bytes(path, &made.with_context(shown)?)
-}
-
-/// Makes sure that [`picture()`] can write there, before the work that makes the picture.
-pub(crate) fn check_picture(path: &Path) -> Result<()> {
-    let shown = || path.display().to_string();
-    let form = FileForm::of(path).and_then(FileForm::check);
-    form.with_context(shown)?;
-    check_file(path)
-}
-
-/// Makes sure that [`file()`] can write there, before the work that makes its contents. The old
-/// file stays.
-pub(crate) fn check_file(path: &Path) -> Result<()> {
-    if path == Path::new("-") {
-        return Ok(());
-    }
-    check_named(path).with_context(|| format!("cannot write {}", path.display()))
+    Ok(path.map_or(Ok(()), |path| file(path, text()))?)
 }
 
 /// Output files of a bench.
@@ -125,7 +102,7 @@ impl Files {
     /// Creates the files, empty; call it before anything is measured.
     pub(crate) fn begin(&self) -> Result<()> {
         self.tsv.as_deref().map_or(Ok(()), check_file)?;
-        self.svg.as_deref().map_or(Ok(()), check_picture)
+        Ok(self.svg.as_deref().map_or(Ok(()), check_picture)?)
     }
 
     /// Writes the files' contents.
@@ -173,9 +150,6 @@ impl Outputs {
         Ok(())
     }
 }
-
-/// As open(2) gives it, less the umask.
-const NEW_FILE_MODE: u32 = 0o666;
 
 /// An error and its causes in one line.
 pub(crate) fn chain(error: &anyhow::Error) -> String {

@@ -5,15 +5,14 @@
 //! tool that is missing costs its step alone. Under `doctor` nothing is changed, and a machine that
 //! lacks something is not an error: exit status 0.
 
+use crate::output::JsonArgs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use indicatif::ProgressBar;
 use sidecore_doctor::{Built, examine};
 use sidecore_measure::Machine;
 use sidecore_terminal::values::named;
-use sidecore_tour::{Options, Script, Show, TourError, place};
-use std::io;
+use sidecore_tour::{LARGE_FOLDERS, Options, Script, Terminal, TourError, place};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -49,20 +48,11 @@ impl Args {
         let kept = place(self.keep.as_deref(), "sidecore")?;
         let program = std::env::current_exe().context("cannot find this program")?;
         let machine = Machine::look(&program);
-        let head = format!(
-            "sidecore {} on {} ({} cores), Linux {}",
-            env!("CARGO_PKG_VERSION"),
-            machine.cpu,
-            machine.cores,
-            machine.kernel
-        );
+        let (cpu, cores, kernel) = (&machine.cpu, machine.cores, &machine.kernel);
+        let version = env!("CARGO_PKG_VERSION");
+        let head = format!("sidecore {version} on {cpu} ({cores} cores), Linux {kernel}");
         let options = self.options(program)?;
-        // Hidden where standard error is no terminal.
-        let mut screen = Screen {
-            bar: sidecore_terminal::progress::spinner(),
-        };
-        let result = sidecore_tour::run(&script, &options, &mut screen);
-        screen.bar.finish_and_clear();
+        let result = sidecore_tour::run(&script, &options, &mut Terminal::default());
         let report = match result {
             Ok(report) => report,
             Err(TourError::Interrupted) => {
@@ -96,7 +86,7 @@ impl Args {
             is_quick: self.quick,
             has_benches: cfg!(feature = "bench"),
             folder: self.dir.clone(),
-            candidates: &CANDIDATES,
+            candidates: &LARGE_FOLDERS,
             sample_bytes,
             values: vec![("starts", starts), ("bootstraps", bootstraps), ("mib", mib)],
             // The user's own cache is not the tour's to fill.
@@ -107,21 +97,6 @@ impl Args {
     }
 }
 
-/// Lines on standard output, and a sign of life on standard error.
-struct Screen {
-    bar: ProgressBar,
-}
-
-impl Show for Screen {
-    fn line(&mut self, line: &str) -> io::Result<()> {
-        self.bar.suspend(|| output::line(line))
-    }
-
-    fn wait(&mut self) {
-        self.bar.tick();
-    }
-}
-
 /// The steps, as a file of their own has them.
 const STEPS: &str = include_str!("tour/steps.toml");
 /// Sources that a step compiles.
@@ -129,23 +104,11 @@ const FILES: [(&str, &str); 2] = [
     ("tour_spu.c", include_str!("tour/tour_spu.c")),
     ("tour.c", include_str!("tour/tour_host.c")),
 ];
-/// Large directories of a system, candidates for packing.
-const CANDIDATES: [&str; 8] = [
-    "/usr/bin",
-    "/usr/sbin",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/include",
-    "/usr/share/doc",
-    "/usr/share",
-    "/usr/lib",
-    "/lib",
-];
 
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl DoctorArgs {
@@ -153,7 +116,7 @@ impl DoctorArgs {
         let report = examine(Built {
             with_mpi: cfg!(feature = "mpi"),
         });
-        output::report(self.json, &report, |report| report.text())
+        self.form.report(&report, |report| report.text())
     }
 }
 

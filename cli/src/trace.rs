@@ -5,9 +5,8 @@
 //! the command does.
 
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
-use sidecore_sys::input;
 use sidecore_trace::summary::Summary;
 use sidecore_trace::{Recording, TraceError, Written};
 use std::path::PathBuf;
@@ -60,12 +59,7 @@ pub(crate) struct SummaryArgs {
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
         let Self::Summary(args) = self;
-        let failed = || match args.file.as_os_str() == "-" {
-            true => "cannot sum up standard input".to_owned(),
-            false => format!("cannot sum up {}", args.file.display()),
-        };
-        let file = input::open(&args.file).with_context(failed)?;
-        let summary = Summary::read(file).with_context(failed)?;
+        let summary = Summary::of_file(&args.file)?;
         match args.json {
             true => output::json(&summary)?,
             false => output::text(summary.text().trim_end())?,

@@ -1,10 +1,10 @@
 //! The parser of the whole program, and the values that its options offer.
 
 use crate::Cli;
-use clap::error::ErrorKind;
 use clap::{ArgMatches, Command, CommandFactory};
+pub(crate) use sidecore_phylo::selection::names as models;
 use sidecore_terminal::manual::Pages;
-use sidecore_terminal::values::{crowded, finished};
+use sidecore_terminal::values::{finished, uncrowded};
 
 /// The parser, with what holds for the options of every command.
 pub(crate) fn command() -> Command {
@@ -13,18 +13,7 @@ pub(crate) fn command() -> Command {
 
 /// The words of this process's command line, parsed.
 pub(crate) fn parse() -> Result<ArgMatches, clap::Error> {
-    accept(command().try_get_matches()?)
-}
-
-/// Refuses two results on one standard output, of which a reader could tell neither.
-fn accept(matches: ArgMatches) -> Result<ArgMatches, clap::Error> {
-    match crowded(&matches, &WRITTEN) {
-        None => Ok(matches),
-        Some([one, other]) => {
-            let said = format!("standard output takes one of {one} and {other}; name a file");
-            Err(command().error(ErrorKind::ArgumentConflict, said))
-        }
-    }
+    uncrowded(command().try_get_matches()?, &WRITTEN, command)
 }
 
 /// Texts of help and of the manual's pages beyond the options.
@@ -32,16 +21,6 @@ pub(crate) const PAGES: Pages = Pages {
     text: include_str!("manual/pages.txt"),
     version: env!("CARGO_PKG_VERSION"),
 };
-
-/// Models by name, and `auto`.
-pub(crate) fn models() -> Vec<&'static str> {
-    use sidecore_phylo::msa::Alphabet;
-    use sidecore_phylo::selection::matrices;
-    let mut names = vec!["auto"];
-    names.extend(matrices(Alphabet::Dna));
-    names.extend(matrices(Alphabet::Protein));
-    names
-}
 
 /// Names of policies, with numbers for their `N`.
 pub(crate) fn policies() -> Vec<&'static str> {
@@ -158,7 +137,7 @@ mod tests {
         ] {
             let all = std::iter::once("sidecore").chain(words.split(' '));
             let matches = command().try_get_matches_from(all).expect("it parses");
-            match accept(matches) {
+            match uncrowded(matches, &WRITTEN, command) {
                 Ok(_) => assert!(is_taken, "{words}"),
                 Err(error) => {
                     let said = error.to_string();

@@ -4,6 +4,7 @@
 //! `rsvg-convert` of librsvg, since renderers of SVG are as large as the rest of the program.
 
 use crate::PlotError;
+use sidecore_sys::output;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::Path;
@@ -71,6 +72,33 @@ impl FileForm {
     }
 }
 
+/// Writes a picture in the form that the file's ending asks for; `-` is standard output.
+///
+/// # Errors
+/// [`PlotError`].
+pub fn write(path: &Path, svg: &str) -> Result<(), PlotError> {
+    let made = FileForm::of(path).and_then(|form| form.encode(svg));
+    Ok(output::write(path, made.map_err(of_file(path))?)?)
+}
+
+/// Makes sure that [`write()`] can write there, before the work that makes the picture.
+///
+/// # Errors
+/// [`PlotError`].
+pub fn check(path: &Path) -> Result<(), PlotError> {
+    let form = FileForm::of(path).and_then(FileForm::check);
+    form.map_err(of_file(path))?;
+    Ok(output::check(path)?)
+}
+
+fn of_file(path: &Path) -> impl FnOnce(PlotError) -> PlotError {
+    let path = path.to_owned();
+    move |source| PlotError::File {
+        path,
+        source: Box::new(source),
+    }
+}
+
 /// A page that shows the picture in its width.
 fn page(svg: &str) -> String {
     format!(
@@ -128,6 +156,18 @@ mod tests {
         assert_eq!(of("a.PDF"), Some(FileForm::Pdf));
         assert_eq!(of("a.b.png"), Some(FileForm::Png));
         assert_eq!(of("a.jpg"), None);
+    }
+
+    #[test]
+    fn a_file_is_checked_before_it_is_written_and_named_where_it_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.svg");
+        check(&path).unwrap();
+        write(&path, "<svg/>").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"<svg/>");
+        for refused in [check(Path::new("a.jpg")), write(Path::new("a.jpg"), "")] {
+            assert_eq!(refused.unwrap_err().to_string(), "a.jpg");
+        }
     }
 
     #[test]

@@ -7,8 +7,9 @@
 //! - [`themed()`]: the same picture inside a page that may be dark.
 //! - [`tree_picture()`]: phylogenetic trees, rectangular and circular.
 //!
-//! Why here: several commands draw, and the page of the papers' figures does. Must stay true: pure,
-//! SVG text comes out; the drawing library escapes everything that is written.
+//! Why here: several commands draw, and the page of the papers' figures does. Must stay true: drawing
+//! is pure, SVG text comes out, which the drawing library escapes; only [`write()`] and [`check()`]
+//! touch files.
 //! Source: own; colours after Okabe and Ito, which colour-blind readers can distinguish, too.
 
 mod chart;
@@ -20,7 +21,7 @@ mod tree;
 
 pub use chart::{Axis, Mark, Series, chart};
 pub use dots::{DotRow, dots, dots_height};
-pub use file::FileForm;
+pub use file::{FileForm, check, write};
 pub use terminal::{TerminalLine, terminal};
 pub use themed::themed;
 pub use tree::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
@@ -72,6 +73,17 @@ pub enum PlotError {
         /// The operating system's error.
         source: std::io::Error,
     },
+    /// A picture of a file that is not made.
+    #[error("{}", path.display())]
+    File {
+        /// The file.
+        path: std::path::PathBuf,
+        /// The cause.
+        source: Box<PlotError>,
+    },
+    /// A file that cannot be written.
+    #[error(transparent)]
+    Output(#[from] sidecore_sys::output::OutputError),
     /// That program failed.
     #[error("rsvg-convert made no picture: {said}")]
     Conversion {

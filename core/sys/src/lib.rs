@@ -65,6 +65,7 @@ pub mod machine;
 mod map;
 pub mod message;
 pub mod namespace;
+pub mod output;
 pub mod package;
 pub mod packet_socket;
 pub mod preload;

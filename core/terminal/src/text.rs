@@ -49,6 +49,15 @@ impl Text {
         self.parts.push(Part::Fact(name.into(), said.into()));
     }
 
+    /// Facts alone ([`Text::fact`]).
+    pub fn of_facts<N: Into<String>>(facts: impl IntoIterator<Item = (N, String)>) -> Self {
+        let mut text = Self::new();
+        for (name, said) in facts {
+            text.fact(name, said);
+        }
+        text
+    }
+
     /// Adds a table.
     pub fn table(&mut self, table: Table) {
         self.parts.push(Part::Table(table));
@@ -155,5 +164,11 @@ mod tests {
     #[test]
     fn what_a_terminal_obeys_is_escaped_before_it_is_measured() {
         assert_eq!(fold("\x1b[2J abc", Some(10)), "\\x1b[2J\n  abc");
+    }
+
+    #[test]
+    fn facts_alone_are_aligned() {
+        let facts = [("a", "1".to_owned()), ("bcd", "2".to_owned())];
+        assert_eq!(Text::of_facts(facts).render(None), "a    1\nbcd  2\n");
     }
 }

@@ -56,6 +56,31 @@ pub fn fitting_size<T: TryFrom<u64> + 'static>(
     }
 }
 
+/// Parses an owner and a group, by their numbers.
+///
+/// # Errors
+/// A line that says how they are written.
+pub fn owner(text: &str) -> Result<(u32, u32), String> {
+    let owner = text.split_once(':').and_then(|(uid, gid)| {
+        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
+        // The system takes the largest number for "leave it as it is".
+        (uid != u32::MAX && gid != u32::MAX).then_some((uid, gid))
+    });
+    owner.ok_or_else(|| "must be two numbers, as in 1000:1000".to_owned())
+}
+
+/// Parses the ends of a range.
+///
+/// # Errors
+/// A line that says how they are written.
+pub fn range(text: &str) -> Result<[f64; 2], String> {
+    let ends = text.split_once(',').and_then(|(least, most)| {
+        let ends: [f64; 2] = [least.trim().parse().ok()?, most.trim().parse().ok()?];
+        ends.iter().all(|end| end.is_finite()).then_some(ends)
+    });
+    ends.ok_or_else(|| "not two numbers with a comma between, such as 0,100".to_owned())
+}
+
 /// A parser that takes any text, with some that completions offer.
 #[derive(Debug, Clone)]
 pub struct Offered(pub fn() -> Vec<&'static str>);
@@ -113,10 +138,28 @@ pub fn is_streamed(command: &str, argument: &Arg, streamed: &[&str]) -> Option<b
     is_path.then(|| streamed.iter().any(is_it))
 }
 
+/// Refuses two results on one standard output, of which a reader could tell neither: `--json`, and
+/// options with an id of `outputs` whose value is `-`. `command` is for the error.
+///
+/// # Errors
+/// A conflict of arguments, which names both.
+pub fn uncrowded(
+    matches: ArgMatches,
+    outputs: &[&'static str],
+    command: impl FnOnce() -> Command,
+) -> Result<ArgMatches, clap::Error> {
+    match crowded(&matches, outputs) {
+        None => Ok(matches),
+        Some([one, other]) => {
+            let said = format!("standard output takes one of {one} and {other}; name a file");
+            Err(command().error(ErrorKind::ArgumentConflict, said))
+        }
+    }
+}
+
 /// Two options of a command line that both want standard output: `--json`, and those with an id of
 /// `outputs` whose value is `-`.
-#[must_use]
-pub fn crowded(matches: &ArgMatches, outputs: &[&'static str]) -> Option<[String; 2]> {
+fn crowded(matches: &ArgMatches, outputs: &[&'static str]) -> Option<[String; 2]> {
     let mut here = matches;
     while let Some((_, inner)) = here.subcommand() {
         here = inner;
@@ -189,6 +232,26 @@ mod tests {
             );
         }
         assert!(parse("1e").unwrap_err().contains("write it as"));
+    }
+
+    #[test]
+    fn pairs_are_taken_whole_or_refused() {
+        assert_eq!(owner("1000:0"), Ok((1000, 0)));
+        for odd in [
+            "1000",
+            "1000:",
+            ":0",
+            "a:b",
+            "4294967295:0",
+            "0:4294967295",
+            " 1:2",
+        ] {
+            assert!(owner(odd).unwrap_err().contains("1000:1000"), "{odd}");
+        }
+        assert_eq!(range("0.333, 1"), Ok([0.333, 1.0]));
+        for odd in ["1", "0,", "0,inf", "0,1,2"] {
+            assert!(range(odd).unwrap_err().contains("0,100"), "{odd}");
+        }
     }
 
     #[test]

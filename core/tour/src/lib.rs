@@ -2,7 +2,8 @@
 //! seen.
 //!
 //! - [`Script`]: the steps, as a file has them.
-//! - [`run()`]: takes them, one after the other; [`Show`] receives the lines for the screen.
+//! - [`run()`]: takes them, one after the other; [`Show`] receives the lines for the screen, which
+//!   [`Terminal`] is.
 //! - [`Report`]: each step's end and figures; it writes the page.
 //! - [`place()`]: the folder in which the page stays.
 //!
@@ -25,7 +26,7 @@ mod tests;
 
 pub use page::place;
 pub use report::{End, Report, Taken};
-pub use run::{Options, Show, run};
+pub use run::{LARGE_FOLDERS, Options, Show, Terminal, run};
 pub use script::Script;
 
 use std::io;

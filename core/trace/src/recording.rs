@@ -51,6 +51,14 @@ pub enum TraceError {
     /// Something else is recorded.
     #[error("this process records trace events already")]
     Twice,
+    /// A file of them cannot be summed up.
+    #[error("cannot sum up {name}")]
+    Summary {
+        /// The file's name.
+        name: String,
+        /// The cause.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A file of them cannot be read.
     #[error("it cannot be read: {0}")]
     Read(#[from] io::Error),

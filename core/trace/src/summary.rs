@@ -9,8 +9,11 @@ use crate::TraceError;
 use crate::json::VISIT;
 use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToU64;
+use sidecore_sys::input;
 use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
 use std::io::Read;
+use std::path::Path;
 
 /// A recording in figures. Times are milliseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -140,6 +143,22 @@ enum Phase {
 }
 
 impl Summary {
+    /// Reads the file at a path, as [`Summary::read`] does; `-` is standard input.
+    ///
+    /// # Errors
+    /// [`TraceError::Summary`].
+    pub fn of_file(path: &Path) -> Result<Self, TraceError> {
+        let failed = |source: Box<dyn Error + Send + Sync>| TraceError::Summary {
+            name: match path == Path::new("-") {
+                true => "standard input".to_owned(),
+                false => path.display().to_string(),
+            },
+            source,
+        };
+        let file = input::open(path).map_err(|error| failed(error.into()))?;
+        Self::read(file).map_err(|error| failed(error.into()))
+    }
+
     /// Reads a file that `--trace-events` wrote.
     ///
     /// # Errors
@@ -409,3 +428,14 @@ pub const IDLE: &str = "idle";
 const LONGEST: usize = 10;
 /// Longest file that is read: four times the longest that is written in practice.
 pub const FILE_BYTES_MAX: u64 = 2 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_none_is_named() {
+        let missing = Summary::of_file(Path::new("/proc/none")).unwrap_err();
+        assert_eq!(missing.to_string(), "cannot sum up /proc/none");
+    }
+}
