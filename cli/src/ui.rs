@@ -7,7 +7,7 @@
 use crate::{Outcome, output, phylo, signals};
 use anyhow::{Context, Result};
 use sidecore_ui::{Address, Options, Page};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let tree = self.tree.as_deref().map(read).transpose()?;
+        let tree = self.tree.as_deref().map(phylo::trees_as_text).transpose()?;
         let signals = signals::begin_server()?;
         let options = Options {
             address: self.listen,
@@ -42,17 +42,4 @@ impl Args {
         signals.end();
         Ok(Outcome::Done)
     }
-}
-
-/// A file's trees: its name, and their text.
-fn read(path: &Path) -> Result<(String, String)> {
-    if path == Path::new("-") {
-        let text = phylo::trees_as_text(Path::new("/dev/stdin"))?;
-        return Ok(("standard input".to_owned(), text));
-    }
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    Ok((
-        name.to_string_lossy().into_owned(),
-        phylo::trees_as_text(path)?,
-    ))
 }

@@ -3,15 +3,11 @@
 use super::common::{self, reader};
 use crate::values::models;
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
-use sidecore_offload::Pool;
-use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
+use anyhow::Result;
+use sidecore_phylo::ancestors::AncestralSequences;
 use sidecore_phylo::evaluation::Fit;
-use sidecore_phylo::io::data::{TreeFile, linkage};
-use sidecore_phylo::likelihood::{Lengths, Likelihood, PartOptions};
-use sidecore_phylo::placement::{Placements, Queries, place, placement_bytes};
-use sidecore_phylo::tree::Tree;
 use sidecore_terminal::values::{Offered, named};
+use sidecore_workflow::trees::{Fitted, StatesWanted};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -47,60 +43,36 @@ struct FitArgs {
     opt: Fit,
 }
 
-impl FitArgs {
-    /// The fitted likelihood of a tree, and its logarithm. Warns of lengths that `file` lacks.
-    fn fitted<'p>(
-        &self,
-        (file, tree): (&TreeFile, Tree),
-        parts: (Vec<PartOptions>, Lengths),
-        pool: &'p Pool,
-    ) -> Result<(Likelihood<&'p Pool>, f64)> {
-        if self.opt == Fit::Nothing {
-            file.warn_of_lengths(reader());
-        }
-        Ok(self.opt.likelihood(tree, parts, EPSILON, pool)?)
-    }
-}
-
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = self.run.pool()?;
         let data = self.data.read()?;
-        let file = reader().trees(&self.tree)?;
-        let names = data.alignment.names();
-        let tree = file.only_of(names)?;
-        let parts = data.partitions.parts;
-        let copies =
-            u64::from(self.output.is_some()) + u64::from(self.run.json || self.fasta.is_some());
-        let need = ancestors_bytes(tree.taxa(), &parts, copies);
-        common::memory().check_work("the inner nodes' states", need)?;
-        let lengths = linkage(None, &parts).with_context(|| self.data.model.clone())?;
-        let (likelihood, lnl) = self.fit.fitted((&file, tree), (parts, lengths), &pool)?;
-        let mut table = String::new();
-        let found = AncestralSequences::new(
-            (likelihood.tree(), lnl),
-            names,
-            likelihood.parts(),
-            data.alignment.sites(),
-            self.output.is_some().then_some(&mut table),
-        );
-        output::wanted(&self.output, || table)?;
-        output::wanted(&self.tree_out, || format!("{}\n", found.tree))?;
-        output::wanted(&self.fasta, || found.to_fasta())?;
-        output::wanted(&self.mutations, || {
-            found.mutations(likelihood.tree(), names, likelihood.parts())
-        })?;
+        let fitted = Fitted {
+            reader: reader(),
+            pool: &pool,
+            tree: &self.tree,
+            model: &self.data.model,
+            fit: self.fit.opt,
+        };
+        let wanted = StatesWanted {
+            table: self.output.is_some(),
+            sequences: self.run.form.json || self.fasta.is_some(),
+            mutations: self.mutations.is_some(),
+        };
+        let found = fitted.ancestors(data, wanted)?;
+        let sequences = &found.sequences;
+        output::wanted(&self.output, || found.table)?;
+        output::wanted(&self.tree_out, || format!("{}\n", sequences.tree))?;
+        output::wanted(&self.fasta, || sequences.to_fasta())?;
+        output::wanted(&self.mutations, || found.mutations)?;
         // Byte-exact, and so outside the text.
-        output::report(self.run.json, &found, AncestralSequences::text)?;
-        if !self.run.json && self.tree_out.is_none() {
-            output::result(&found.tree)?;
+        self.run.form.report(sequences, AncestralSequences::text)?;
+        if !self.run.form.json && self.tree_out.is_none() {
+            output::result(&sequences.tree)?;
         }
         Ok(Outcome::Done)
     }
 }
-
-/// Gain in log-likelihood below which the fit ends.
-const EPSILON: f64 = 0.001;
 
 #[derive(clap::Args)]
 pub(crate) struct PlaceArgs {
@@ -130,20 +102,15 @@ pub(crate) struct PlaceArgs {
 impl PlaceArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = self.run.pool()?;
-        let alignment = reader().alignment(&self.msa)?;
-        let file = reader().trees(&self.tree)?;
-        let newick = file.only()?;
-        let queries =
-            Queries::new(&alignment, newick).with_context(|| self.msa.display().to_string())?;
-        let reference = &queries.reference;
-        let tree = file.only_of(reference.names())?;
-        let parts = reader().parts(reference, &self.msa, &self.model)?;
-        let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
-        let (likelihood, _) = self.fit.fitted((&file, tree), (parts, lengths), &pool)?;
-        let fitted = (likelihood.tree(), likelihood.parts());
-        common::memory().check_work("the places", placement_bytes(&queries, fitted.1))?;
-        let found: Placements = place(&queries, fitted, self.keep.into(), &pool)?;
+        let fitted = Fitted {
+            reader: reader(),
+            pool: &pool,
+            tree: &self.tree,
+            model: &self.model,
+            fit: self.fit.opt,
+        };
+        let found = fitted.place(&self.msa, self.keep.into())?;
         let text = serde_json::to_string(&found)?;
-        common::deliver_tree(self.output.as_deref(), self.run.json, &found, &text)
+        common::deliver_tree(self.output.as_deref(), self.run.form, &found, &text)
     }
 }

@@ -1,23 +1,20 @@
 //! `sidecore phylo bench`.
 
 use super::{LIBRARY, common};
+use crate::output::JsonArgs;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output, run_each};
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use sidecore_bench::measure::quiet::Noise;
-use sidecore_bench::phylo::beagle::{BeagleOptions, BeagleRow, beagle, shapes, text, work};
-use sidecore_bench::phylo::grain::{GrainOptions, Report, grain, picture};
-use sidecore_bench::phylo::{KernelRow, kernels, traversal};
-use sidecore_cell_sim::Machine as CellMachine;
-use sidecore_cell_sim::figures::{Point, point};
-use sidecore_measure::Machine;
+use sidecore_bench::phylo::beagle::{BeagleOptions, BeagleReport, shapes, work};
+use sidecore_bench::phylo::grain::{GrainOptions, Report};
+use sidecore_bench::phylo::{KernelReport, kernels, traversal};
 use sidecore_phylo::kernel::Isa;
 use sidecore_phylo::msa::{Alphabet, Patterns};
 use sidecore_sys::cpu;
+use sidecore_sys::width::ToU64;
 use sidecore_terminal::progress::counted;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -59,9 +56,8 @@ struct Kernels {
     /// Use no AVX2 even where it is there
     #[arg(long)]
     portable: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl Command {
@@ -91,16 +87,9 @@ impl Kernels {
             _ => kernels(isa, self.quick)?,
         };
         let isa = isa.name().to_owned();
-        output::report(self.json, &Json { isa, rows }, |report| {
-            sidecore_bench::phylo::text(&report.rows)
-        })
+        self.form
+            .report(&KernelReport { isa, rows }, KernelReport::text)
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    isa: String,
-    rows: Vec<KernelRow>,
 }
 
 #[derive(clap::Args)]
@@ -130,9 +119,8 @@ pub(crate) struct GrainArgs {
     /// Draw paper, model of the Cell and this machine to this file (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl GrainArgs {
@@ -152,28 +140,17 @@ impl GrainArgs {
         }
         options.taxa = self.taxa.map_or(options.taxa, usize::from);
         options.sites = self.sites.map_or(options.sites, |sites| sites as usize);
-        let machine = Machine::of_this_program();
         let runs = 1 + 4 * options.rounds * options.bootstraps.len();
-        let measured = counted(runs as u64, "runs, at most", |bar| {
-            grain(&options, &stop, &|| bar.inc(1))
+        let report = counted(runs.to_u64(), "runs, at most", |bar| {
+            Report::measured(&options, self.quick, &stop, &|| bar.inc(1))
         })?;
-        // Relaxed: a flag alone.
-        let stopped = stop.load(Ordering::Relaxed);
-        let cell = CellMachine::cell()?;
-        let model = options.bootstraps.iter();
-        let model: Vec<Point> = model.map(|&count| point(&cell, count, SEED)).collect();
         if let Some(path) = &self.svg {
-            let svg = picture::draw(&machine, &options, &measured.rows, &model)?;
-            output::picture(path, &svg)?;
+            output::picture(path, &report.draw(&options)?)?;
         }
-        let report = Report::new(machine, &options, measured, model, self.quick, !stopped);
-        output::report(self.json, &report, Report::text)?;
+        self.form.report(&report, Report::text)?;
         Ok(Outcome::of(report.holds()))
     }
 }
-
-/// Seed of the model's random times.
-const SEED: u64 = 1;
 
 #[derive(clap::Args)]
 pub(crate) struct BeagleArgs {
@@ -193,18 +170,8 @@ pub(crate) struct BeagleArgs {
     /// Answer a bench's questions about this library
     #[arg(long, value_name = "FILE", hide = true)]
     library: Option<PathBuf>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
-}
-
-/// The report in JSON.
-#[derive(serde::Serialize)]
-struct BeagleReport {
-    machine: Machine,
-    engines: u16,
-    rows: Vec<BeagleRow>,
-    noise: Noise,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl BeagleArgs {
@@ -225,20 +192,11 @@ impl BeagleArgs {
                 .map_or(if self.quick { 3 } else { 7 }, usize::from),
             is_quick: self.quick,
         };
-        let shapes = shapes(self.quick).len() as u64;
-        let (rows, noise) = counted(shapes, "traversals", |bar| {
-            beagle(&options, &stop, &|| bar.inc(1))
+        let shapes = shapes(self.quick).len().to_u64();
+        let report = counted(shapes, "traversals", |bar| {
+            BeagleReport::measured(&options, &stop, &|| bar.inc(1))
         })?;
-        let failed = rows.iter().any(|row| row.error.is_some());
-        let report = BeagleReport {
-            machine: Machine::of_this_program(),
-            engines: self.engines,
-            rows,
-            noise,
-        };
-        output::report(self.json, &report, |report| {
-            text(&report.rows, &report.noise)
-        })?;
-        Ok(Outcome::of(!failed))
+        self.form.report(&report, BeagleReport::text)?;
+        Ok(Outcome::of(!report.has_failed()))
     }
 }

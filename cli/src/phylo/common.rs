@@ -1,33 +1,29 @@
 //! Options and files that the commands share, and the limits of memory and time that all take.
 
+use crate::output::JsonArgs;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::values::{models, policies};
 use crate::{Outcome, output};
-use anyhow::{Context, Result, bail};
-use indicatif::ProgressBar;
+use anyhow::{Context, Result};
 use sidecore_offload::{Pool, PoolConfig};
-use sidecore_phylo::analysis::plan::{Ledger, Outlook};
-use sidecore_phylo::analysis::supports::{AlignmentKind, Progress as Event};
 use sidecore_phylo::io::data::{Data, Reader};
 use sidecore_phylo::io::files::Names;
 use sidecore_phylo::io::input::Memory;
 use sidecore_phylo::io::role::Role;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
 use sidecore_phylo::msa::Alignment;
-use sidecore_phylo::profiles;
 use sidecore_phylo::runner::pool_config;
-use sidecore_phylo::selection::select_for;
 use sidecore_sched::Equi;
 use sidecore_sys::ending::TimeLimit;
-use sidecore_sys::width::ToU64;
-use sidecore_terminal::progress::{Shape, advance, bar};
 use sidecore_terminal::quantity;
-use sidecore_terminal::values::{Offered, named};
-use sidecore_workflow::run::{Ended, Launch, Observer};
+use sidecore_terminal::values::{Offered, fitting_size, named};
+use sidecore_workflow::choice::best_model;
+use sidecore_workflow::given::guided_profiles;
+use sidecore_workflow::run::{Ended, Launch};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The reader of all input files, within the limits; oddities go to standard error.
 pub(super) fn reader() -> Reader {
@@ -69,9 +65,8 @@ pub(super) struct RunArgs {
     /// Number of engines that share the loops; one for each core unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) engines: Option<u16>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) form: JsonArgs,
 }
 
 impl RunArgs {
@@ -99,7 +94,24 @@ impl TreeRunArgs {
 
     /// Writes and shows the tree, or its report.
     pub(super) fn deliver(&self, report: &impl serde::Serialize, tree: &str) -> Result<Outcome> {
-        deliver_tree(self.output.as_deref(), self.run.json, report, tree)
+        deliver_tree(self.output.as_deref(), self.run.form, report, tree)
+    }
+}
+
+/// Output of a command whose result is a tree, and that takes no engines.
+#[derive(clap::Args)]
+pub(super) struct TreeArgs {
+    /// Write the tree to this file, not to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    form: JsonArgs,
+}
+
+impl TreeArgs {
+    /// Writes and shows the tree, or its report.
+    pub(super) fn deliver(&self, report: &impl serde::Serialize, tree: &str) -> Result<Outcome> {
+        deliver_tree(self.output.as_deref(), self.form, report, tree)
     }
 }
 
@@ -108,15 +120,10 @@ pub(super) fn data(msa: &Path, model: &str) -> Result<Data> {
     Ok(reader().data(msa, model, choose_model)?)
 }
 
-/// The model of the best score, under a progress bar.
+/// The model of the best score, which is named on standard error.
 pub(super) fn choose_model(alignment: &Alignment) -> Result<PartOptions> {
-    let bar = bar(Shape::Found("choosing a model: fitted"), 0);
-    let (part, best) = select_for(alignment, &pool(None)?, |fit| {
-        bar.inc(1);
-        bar.set_message(fit.name.clone());
-    })?;
-    bar.finish_and_clear();
-    output::note!("sidecore: model {} chosen (BIC {:.2})", best.name, best.bic);
+    let (part, name, bic) = best_model(alignment, &pool(None)?)?;
+    output::note!("sidecore: model {name} chosen (BIC {bic:.2})");
     Ok(part)
 }
 
@@ -184,52 +191,24 @@ impl ModelArgs {
         let Some(path) = &self.pmsf_tree else {
             return Ok(None);
         };
-        let found = of.read()?;
-        let [part] = &found.partitions.parts[..] else {
-            bail!("--pmsf-tree: the alignment must have one part, under a mixture as --model");
-        };
-        // Refused before the fit, which may take hours.
-        part.model.name().of_site_frequencies()?;
-        let tree = reader().trees(path)?.only_of(found.alignment.names())?;
-        let text = profiles::of_guide_tree(tree, part.clone(), &pool(engines)?)?;
-        if let Some(path) = &self.pmsf_out {
-            output::file(path, &text)?;
-        }
+        let text = guided_profiles(reader(), path, of.read()?, &pool(engines)?)?;
+        output::wanted(&self.pmsf_out, || text.clone())?;
         Ok(Some(text))
     }
 }
 
-/// Shows the progress of a support by an alignment, until it is dropped.
-pub(super) fn support_bar(kind: AlignmentKind) -> impl FnMut(Event) {
-    let bar = match kind {
-        AlignmentKind::Ufboot => bar(Shape::Found("ultrafast bootstraps: perturbation"), 0),
-        _ => bar(Shape::Count, 0).with_message("branches"),
-    };
-    move |progress| match progress {
-        Event::Branches(done, all) => advance(&bar, done, all),
-        Event::Perturbations(done) => bar.set_position(done.to_u64()),
-        Event::Refined(done, all) => bar.set_message(format!("{done} of {all} replicates refined")),
-        // The bar is taken away while the line is written.
-        Event::Unsettled(rounds) => bar.suspend(|| {
-            tracing::warn!(
-                "the ultrafast bootstraps have not settled after {rounds} perturbations"
-            );
-        }),
-    }
-}
-
-/// Writes a tree to the file that was asked for, and shows the report as JSON with `json`, else the
-/// tree, unless that went to the file.
+/// Writes a tree to the file that was asked for, and shows the report as JSON where that was asked
+/// for, else the tree, unless that went to the file.
 pub(super) fn deliver_tree(
     output: Option<&Path>,
-    json: bool,
+    form: JsonArgs,
     report: &impl serde::Serialize,
     tree: &str,
 ) -> Result<Outcome> {
     if let Some(path) = output {
-        output::file(path, &format!("{tree}\n"))?;
+        output::file(path, format!("{tree}\n"))?;
     }
-    if json {
+    if form.json {
         output::json(report)?;
     } else if output.is_none() {
         output::result(tree)?;
@@ -251,12 +230,8 @@ pub(super) struct Running {
     #[arg(long)]
     redo: bool,
     /// Seconds after which the state of a search under way is kept
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "120",
-        value_parser = clap::value_parser!(u32).range(1..=86_400)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value = "120")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
     save_every: u32,
 }
 
@@ -314,55 +289,6 @@ pub(super) fn ended<T>(
     }
 }
 
-/// Progress of a run on standard error, with an estimate of the time left.
-pub(super) struct Progress {
-    shows_best: bool,
-    shown: Option<(ProgressBar, Instant, Outlook)>,
-}
-
-impl Progress {
-    pub(super) fn new(shows_best: bool) -> Self {
-        Self {
-            shows_best,
-            shown: None,
-        }
-    }
-}
-
-impl Observer for Progress {
-    fn begin(&mut self, ledger: &Ledger) {
-        let [done, needed] = ledger.progress();
-        let bar = bar(Shape::Count, needed.into());
-        bar.set_position(done.into());
-        self.shown = Some((bar, Instant::now(), Outlook::new(ledger, self.shows_best)));
-    }
-
-    fn step(&mut self, ledger: &Ledger, has_changed: bool, doing: String) {
-        let Some((bar, began, outlook)) = &self.shown else {
-            return;
-        };
-        if has_changed {
-            let [done, needed] = ledger.progress();
-            bar.set_length(needed.into());
-            bar.set_position(done.into());
-        }
-        bar.set_message(match doing.is_empty() {
-            true => outlook.words(ledger, began.elapsed().as_secs_f64()),
-            false => doing,
-        });
-    }
-
-    fn end(&mut self) {
-        if let Some((bar, ..)) = self.shown.take() {
-            bar.finish_and_clear();
-        }
-    }
-
-    fn support(&mut self, kind: AlignmentKind) -> Box<dyn FnMut(Event)> {
-        Box::new(support_bar(kind))
-    }
-}
-
 /// A pool of the requested number of engines.
 pub(super) fn pool(asked: Option<u16>) -> Result<Pool> {
     let config = pool_config(engines(asked), &[], Box::new(Equi::default()));
@@ -380,20 +306,15 @@ pub(super) fn engines(asked: Option<u16>) -> usize {
 pub(crate) struct Limits {
     /// Memory to use at most, such as 4GiB. Unless given: for input 192 MiB and 64 times a file's
     /// bytes, half of the machine's memory at most; three quarters of it for computing
-    #[arg(long, value_name = "SIZE", global = true, value_parser = memory_size)]
+    #[arg(long, value_name = "SIZE", global = true, value_parser = fitting_size::<u64>(
+        |bytes| bytes >= 1 << 20,
+        "at least 1MiB",
+    ))]
     memory: Option<u64>,
     /// Time (`90`, `5min`) after which it ends: a search as by a signal, with its state saved,
     /// others without a result
     #[arg(long, value_name = "SECONDS", global = true, value_parser = quantity::duration)]
     time: Option<Duration>,
-}
-
-fn memory_size(text: &str) -> Result<u64, String> {
-    let bytes = quantity::size(text)?;
-    match bytes >= MEMORY_LEAST {
-        true => Ok(bytes),
-        false => Err("at least 1MiB".to_owned()),
-    }
 }
 
 static MEMORY: OnceLock<Memory> = OnceLock::new();
@@ -422,4 +343,3 @@ pub(super) fn is_timed() -> bool {
 
 /// Time for a search to save its state.
 const GRACE: Duration = Duration::from_secs(30);
-const MEMORY_LEAST: u64 = 1 << 20;

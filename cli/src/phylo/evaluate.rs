@@ -2,13 +2,13 @@
 
 use super::common::{self, reader};
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sidecore_phylo::evaluation::Fit;
-use sidecore_phylo::io::data::linkage;
-use sidecore_phylo::topology::{self, SiteTable, Verdict, compare, fitted_sites};
-use sidecore_terminal::progress::{advance, counted};
+use sidecore_phylo::topology;
+use sidecore_sys::width::ToUsize;
 use sidecore_terminal::values::{named, number};
 use sidecore_workflow::given::{Evaluated, Given, Wanted};
+use sidecore_workflow::trees::Tested;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -72,7 +72,7 @@ impl Args {
         output::wanted(&self.tree_out, || found.trees())?;
         self.tables
             .write(|| found.class_table(), || found.rate_table())?;
-        output::report(self.run.json, &found, Evaluated::text)
+        self.run.form.report(&found, Evaluated::text)
     }
 }
 
@@ -86,12 +86,8 @@ pub(crate) struct TestArgs {
     #[arg(long, value_name = "FILE")]
     trees: PathBuf,
     /// Replicates; the AU test makes as many of each of ten sizes
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "50000",
-        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value = "50000")]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     replicates: u32,
     /// Seed of the replicates
     #[arg(long, value_name = "S", default_value = "1")]
@@ -103,47 +99,12 @@ pub(crate) struct TestArgs {
 impl TestArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = self.run.pool()?;
-        let data = self.data.read()?;
-        let trees = reader().trees_of(&self.trees, data.alignment.names(), false)?;
-        let shown = || self.trees.display().to_string();
-        if trees.len() < 2 {
-            let trees = trees.len();
-            return Err(topology::TopologyError::TooFew { trees }).with_context(shown);
-        }
-        let cells = (trees.len() as u64).saturating_mul(data.alignment.sites() as u64);
-        common::memory().check_work("the trees' sites", cells.saturating_mul(SITE_BYTES))?;
-        let parts = data.partitions.parts;
-        let lengths = linkage(None, &parts).with_context(|| self.data.model.clone())?;
-        let sites = counted(2 * trees.len() as u64, "likelihoods", |bar| {
-            fitted_sites(parts, lengths, trees, &pool, || bar.inc(1))
-        })?;
-        let table = SiteTable::new(&sites)?;
         let options = topology::Options {
-            replicates: self.replicates as usize,
+            replicates: self.replicates.to_usize(),
             seed: self.seed,
         };
-        let verdicts = counted(0, "replicates", |bar| {
-            compare(&table, &options, &pool, |done, all| advance(bar, done, all))
-        });
-        let report = Json {
-            trees: verdicts.with_context(shown)?,
-            sites: table.sites(),
-            replicates: self.replicates,
-            seed: self.seed,
-        };
-        output::report(self.run.json, &report, |report| {
-            topology::text(&report.trees)
-        })
+        let data = self.data.read()?;
+        let tested = Tested::new(reader(), data, &self.trees, &options, &pool)?;
+        self.run.form.report(&tested, Tested::text)
     }
 }
-
-#[derive(serde::Serialize)]
-struct Json {
-    trees: Vec<Verdict>,
-    sites: usize,
-    replicates: u32,
-    seed: u64,
-}
-
-/// Of a site's log-likelihood, kept three times.
-const SITE_BYTES: u64 = 24;

@@ -1,18 +1,18 @@
 //! `sidecore phylo genes` and `species`: trees of loci, and the tree of many gene trees.
 
-use super::common::{self, Progress, Running, TreeRunArgs, reader};
+use super::common::{self, Running, TreeRunArgs, reader};
+use crate::Outcome;
+use crate::output::JsonArgs;
 use crate::values::models;
-use crate::{Outcome, output};
-use anyhow::{Result, bail};
-use sidecore_offload::Pool;
+use anyhow::Result;
 use sidecore_phylo::analysis::genes::Options;
 use sidecore_phylo::analysis::supports::Support;
-use sidecore_phylo::io::data::TreeFile;
-use sidecore_phylo::newick::Newick;
-use sidecore_phylo::species::{Weighting, score_tree, species_tree, weighted_species_tree};
-use sidecore_terminal::values::{Offered, named};
+use sidecore_phylo::species::Weighting;
+use sidecore_terminal::values::{Offered, named, range};
 use sidecore_workflow::report::GeneReport;
 use sidecore_workflow::run;
+use sidecore_workflow::setup::alignment_kinds;
+use sidecore_workflow::trees::Genes;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -45,9 +45,8 @@ pub(crate) struct Args {
     seed: u64,
     #[command(flatten)]
     running: Running,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl Args {
@@ -57,29 +56,16 @@ impl Args {
         common::in_role(&loci.settings(&options).identity(), |role| {
             let stop = common::stop_flag()?;
             let launch = self.running.launch(&self.prefix, &stop);
-            let ended = run::genes(&loci, &options, &launch, role, &mut Progress::new(false))?;
-            common::ended(ended, |report| {
-                output::report(self.json, &report, GeneReport::text)
-            })
+            let ended = run::genes(&loci, &options, &launch, role)?;
+            common::ended(ended, |report| self.form.report(&report, GeneReport::text))
         })
     }
 
     fn options(&self) -> Result<Options> {
-        let mut supports = Vec::new();
-        for support in &self.support {
-            match support {
-                Support::Alignment(kind) => supports.push(*kind),
-                Support::Replicates(_) => bail!(
-                    "--support {}: of bootstraps, which --bootstraps N writes on the trees; give \
-                     sh-alrt, abayes, lbp or ufboot",
-                    support.name()
-                ),
-            }
-        }
         Ok(Options {
             starts: self.starts,
             bootstraps: self.bootstraps,
-            supports,
+            supports: alignment_kinds(&self.support)?,
             seed: self.seed,
         })
     }
@@ -110,42 +96,13 @@ pub(crate) struct SpeciesArgs {
 impl SpeciesArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = self.run.pool()?;
-        if let Some(by) = self.weights {
-            return self.weighted(by, &pool);
-        }
-        let genes = |labels| reader().gene_trees(&self.genes, labels, self.contract);
-        let found = match &self.score {
-            Some(path) => {
-                let file = reader().trees(path)?;
-                let tree = file.only()?;
-                score_tree(&genes(tree.tip_labels())?, tree, &pool)?
-            }
-            None => species_tree(&genes(Vec::new())?, &pool)?,
+        let genes = Genes {
+            reader: reader(),
+            trees: &self.genes,
+            contract: self.contract,
+            weights: self.weights.map(|by| (by, self.support_range)),
         };
+        let found = genes.species(self.score.as_deref(), &pool)?;
         self.run.deliver(&found, &found.tree.to_string())
     }
-
-    /// The same with weights of the quartets.
-    fn weighted(&self, by: Weighting, pool: &Pool) -> Result<Outcome> {
-        let scored = match &self.score {
-            Some(path) => Some(reader().trees(path)?),
-            None => None,
-        };
-        let tree = scored.as_ref().map(TreeFile::only).transpose()?;
-        let labels = tree.map(Newick::tip_labels).unwrap_or_default();
-        let weights = (by, self.support_range);
-        let read = reader().weighted_gene_trees(&self.genes, labels, self.contract, weights);
-        let (genes, weights) = read?;
-        let found = weighted_species_tree(&genes, &weights, tree, pool)?;
-        self.run.deliver(&found, &found.tree.to_string())
-    }
-}
-
-/// The ends of a range.
-fn range(text: &str) -> Result<[f64; 2], String> {
-    let ends = text.split_once(',').and_then(|(least, most)| {
-        let ends: [f64; 2] = [least.trim().parse().ok()?, most.trim().parse().ok()?];
-        ends.iter().all(|end| end.is_finite()).then_some(ends)
-    });
-    ends.ok_or_else(|| "not two numbers with a comma between, such as 0,100".to_owned())
 }

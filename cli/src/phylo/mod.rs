@@ -24,10 +24,9 @@ use sidecore_sys::preload::Library;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The trees of a file in Newick or NEXUS, as Newick, one a line: for the page of `sidecore ui`.
-pub(crate) fn trees_as_text(path: &Path) -> Result<String> {
-    let trees = common::reader().trees(path)?.newicks;
-    Ok(trees.iter().map(|tree| format!("{tree}\n")).collect())
+/// A file of trees for the page of `sidecore ui`: its name, and the trees.
+pub(crate) fn trees_as_text(path: &Path) -> Result<(String, String)> {
+    Ok(sidecore_workflow::trees::shown(common::reader(), path)?)
 }
 
 #[derive(clap::Args)]

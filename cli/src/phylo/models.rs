@@ -4,10 +4,8 @@ use super::common;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_phylo::msa::GeneticCode;
-use sidecore_phylo::selection::partitions::Step;
 use sidecore_phylo::selection::{self, Criterion};
 use sidecore_sys::width::ToUsize;
-use sidecore_terminal::progress::{Shape, bar};
 use sidecore_terminal::values::{named, number};
 use sidecore_workflow::choice::{Choice, Kind, Scheme};
 use std::path::PathBuf;
@@ -22,21 +20,15 @@ pub(crate) struct Args {
     #[arg(long, default_value = "auto", value_parser = named(Kind::NAMED))]
     data: Kind,
     /// Genetic code of codons, as NCBI numbers them
-    #[arg(long, value_name = "N", default_value = "1", value_parser = code)]
+    #[arg(long, value_name = "N", default_value = "1")]
     code: GeneticCode,
     /// File of partitions (RAxML's lines or NEXUS sets): a model for each; of their models only
     /// the kind of data is looked at
     #[arg(long, value_name = "FILE")]
     partitions: Option<PathBuf>,
     /// Merge partitions as long as that scores better; greedy unless a scheme is named
-    #[arg(
-        long,
-        value_name = "SCHEME",
-        num_args = 0..=1,
-        default_value = "none",
-        default_missing_value = "greedy",
-        value_parser = named(Scheme::NAMED)
-    )]
+    #[arg(long, value_name = "SCHEME", value_parser = named(Scheme::NAMED))]
+    #[arg(num_args = 0..=1, default_value = "none", default_missing_value = "greedy")]
     merge: Scheme,
     /// Share of the pairs that rcluster and rclusterf try in a round, those most alike in rate and
     /// in the spread of rates across sites; 10 unless given
@@ -50,21 +42,13 @@ pub(crate) struct Args {
     #[arg(long, default_value = "bic", value_parser = named(Criterion::NAMED))]
     criterion: Criterion,
     /// The most categories of free rates (+R); 0 leaves these out
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "8",
-        value_parser = clap::value_parser!(u8).range(0..=10)
-    )]
+    #[arg(long, value_name = "N", default_value = "8")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=10))]
     free_rates_max: u8,
     /// The most classes of a mixture, of proteins: profiles (C10 to C60), stock mixtures and lists
     /// of matrices are tried with the best matrix and rates; 0 leaves mixtures out
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "0",
-        value_parser = clap::value_parser!(u8).range(0..=64)
-    )]
+    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=64))]
     classes_max: u8,
     /// Tree to fit on, in Newick or NEXUS
     #[arg(long, value_name = "FILE")]
@@ -80,11 +64,6 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
     #[command(flatten)]
     run: common::RunArgs,
-}
-
-fn code(text: &str) -> Result<GeneticCode, String> {
-    let code = text.parse().ok().and_then(GeneticCode::new);
-    code.ok_or_else(|| "1 to 6, 9 to 16 or 21 to 25".to_owned())
 }
 
 impl Args {
@@ -106,19 +85,11 @@ impl Args {
             tree: self.tree.as_deref(),
             seed: self.seed,
         };
-        // On standard error: standard output has the result alone.
-        let bar = bar(Shape::Found("models fitted:"), 0);
-        let chosen = choice.make(common::reader(), &pool, |step| match step {
-            Step::Fit(fit) => {
-                bar.inc(1);
-                bar.set_message(format!("the last {}", fit.name));
-            }
-            Step::Pairs(done, all) => bar.set_message(format!("pair {done} of {all}")),
-        });
-        bar.finish_and_clear();
-        let chosen = chosen?;
+        let chosen = choice.make(common::reader(), &pool)?;
         output::wanted(&self.output, || chosen.lines.clone())?;
-        output::report(self.run.json, &chosen, |chosen| chosen.text(self.top))
+        self.run
+            .form
+            .report(&chosen, |chosen| chosen.text(self.top))
     }
 }
 

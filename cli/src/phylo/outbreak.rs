@@ -3,14 +3,8 @@
 use super::common::{self, reader};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_offload::Pool;
-use sidecore_outbreak::{
-    Genomes, ModelChoice, Options, OutbreakError, Progress, ReadOptions, ReferenceChoice, Report,
-    Style, infer,
-};
-use sidecore_phylo::dating::{ClockOptions, Dated, Dates};
-use sidecore_phylo::newick::Newick;
-use sidecore_terminal::progress::{Shape, bar};
+use sidecore_outbreak::{ModelChoice, Options, Report, Style};
+use sidecore_workflow::outbreak::Epidemic;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -60,9 +54,14 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        let options = Options {
-            model: ModelChoice::parse(&self.model).context("--model")?,
-            rounds: self.rounds,
+        let epidemic = Epidemic {
+            reader: reader(),
+            msa: &self.msa,
+            reference: self.reference.as_deref(),
+            options: Options {
+                model: ModelChoice::parse(&self.model).context("--model")?,
+                rounds: self.rounds,
+            },
         };
         let files = [
             &self.output,
@@ -76,23 +75,12 @@ impl Args {
         let dates = self.dates.as_deref();
         let known = dates.map(|path| reader().dates(path)).transpose()?;
         let pool = self.run.pool()?;
-        let genomes = self.genomes(&pool)?;
+        let genomes = epidemic.genomes(&pool)?;
         // Until here a signal ends the process.
         let stop = common::stop_flag()?;
-        let bar = bar(Shape::Count, 0);
-        let mut show = |progress: Progress| {
-            bar.set_length(progress.all);
-            bar.set_position(progress.done);
-            bar.set_message(progress.stage.to_string());
-        };
-        let found = infer(genomes, &options, &pool, &mut show, &stop);
-        bar.finish_and_clear();
-        let found = match found {
-            Err(OutbreakError::Stopped) => {
-                output::note!("sidecore: stopped before all genomes were placed; nothing is kept");
-                return Ok(Outcome::Stopped);
-            }
-            found => found.with_context(|| self.msa.display().to_string())?,
+        let Some(found) = epidemic.infer(genomes, &pool, &stop)? else {
+            output::note!("sidecore: stopped before all genomes were placed; nothing is kept");
+            return Ok(Outcome::Stopped);
         };
         let style = Style {
             polytomies: self.polytomies,
@@ -102,18 +90,16 @@ impl Args {
         // First of all: dates that give no clock must not cost the tree.
         output::wanted(&self.output, || format!("{}\n", report.tree))?;
         if let Some(path) = &self.mutations {
-            output::file(path, &found.mutations_for(path, style))?;
+            output::file(path, found.mutations_for(path, style))?;
         }
         if self.dates.is_some() || self.dates_in_names {
-            let dated = self.date(&found.newick(style), known, report.sites, &pool)?;
+            let dated = epidemic.date(&found.newick(style), report.sites, known, &pool)?;
+            output::wanted(&self.dated, || format!("{}\n", dated.tree))?;
+            output::wanted(&self.dates_table, || dated.table())?;
             (report.rate, report.root_date) = (Some(dated.rate), Some(dated.root_date));
         }
         let was_stopped = report.stopped;
-        self.show(&output::Timed {
-            report,
-            engines: Some(pool.engines()),
-            seconds: began.elapsed().as_secs_f64(),
-        })?;
+        self.show(&output::Timed::since(began, Some(pool.engines()), report))?;
         if was_stopped {
             output::note!("sidecore: stopped; this is the tree found so far");
             return Ok(Outcome::Stopped);
@@ -123,7 +109,7 @@ impl Args {
 
     fn show(&self, timed: &output::Timed<Report>) -> Result<()> {
         let report = &timed.report;
-        if self.run.json {
+        if self.run.form.json {
             output::json(timed)?;
             return Ok(());
         }
@@ -137,40 +123,5 @@ impl Args {
             output::show(&text)?;
         }
         Ok(())
-    }
-
-    fn genomes(&self, pool: &Pool) -> Result<Genomes> {
-        let options = ReadOptions {
-            reference: ReferenceChoice::named(self.reference.as_deref()),
-            memory: common::memory().of_work(),
-        };
-        let shown = || self.msa.display().to_string();
-        let genomes = Genomes::read(&self.msa, &options, pool).with_context(shown)?;
-        if genomes.left_out() > 0 {
-            let count = genomes.left_out();
-            tracing::warn!("records of other variants than single bases: {count}, left out");
-        }
-        common::memory().check_work("the tree", genomes.work_bytes())?;
-        Ok(genomes)
-    }
-
-    /// The tree with dates: those of the file, or those in its names.
-    fn date(
-        &self,
-        tree: &Newick,
-        known: Option<Dates>,
-        sites: usize,
-        pool: &Pool,
-    ) -> Result<Dated> {
-        let shown = || self.msa.display().to_string();
-        let known = match known {
-            Some(known) => known,
-            None => Dates::of_names(tree).with_context(shown)?,
-        };
-        let options = ClockOptions::new(sites);
-        let dated = reader().dated((tree, &self.msa), &known, &options, pool)?;
-        output::wanted(&self.dated, || format!("{}\n", dated.tree))?;
-        output::wanted(&self.dates_table, || dated.table())?;
-        Ok(dated)
     }
 }

@@ -1,19 +1,15 @@
 //! `sidecore phylo root` and `date`: roots of trees, and dates of rooted ones.
 
 use super::common::{self, TreeRunArgs, reader};
+use crate::output::JsonArgs;
 use crate::{Outcome, output};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sidecore_phylo::dating::{ClockOptions, Dates, without_outgroup};
-use sidecore_phylo::io::input::{self, model_file};
-use sidecore_phylo::newick::Newick;
-use sidecore_phylo::rooted::{RootedModel, RootedModelName, all_roots_bytes};
-use sidecore_phylo::rooting::{
-    Method, ModelRoots, Rooted, Rootstrap, by_model, check_steps, root, root_bytes, rootstrap,
-};
+use sidecore_phylo::rooting::{Method, ModelRoots, Rootstrap};
 use sidecore_phylo::topology;
 use sidecore_sys::width::ToUsize;
-use sidecore_terminal::progress::{advance, counted};
 use sidecore_terminal::values::number;
+use sidecore_workflow::trees::{Roots, outgroup};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -46,13 +42,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     rootstrap: Option<PathBuf>,
     /// Replicates of the tests of --model
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "10000",
-        requires = "model",
-        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value = "10000", requires = "model")]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     replicates: u32,
     /// Seed of these replicates
     #[arg(long, value_name = "S", default_value = "1", requires = "model")]
@@ -60,113 +51,52 @@ pub(crate) struct Args {
     /// Write the trees to this file, not to standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
+        let roots = roots(&self.trees);
         if let (Some(model), Some(msa)) = (&self.model, &self.msa) {
-            return self.by_model(model, msa);
+            let options = topology::Options {
+                replicates: self.replicates.to_usize(),
+                seed: self.seed,
+            };
+            let found = roots.by_model(model, msa, &options, &common::pool(None)?)?;
+            if let Some(best) = found.best() {
+                output::wanted(&self.output, || format!("{best}\n"))?;
+            }
+            return self.form.report(&found, ModelRoots::text);
         }
         if let Some(path) = &self.rootstrap {
-            return self.count_roots(path);
+            let found = roots.rootstrap(path)?;
+            output::wanted(&self.output, || format!("{}\n", found.tree))?;
+            return self.form.report(&found, Rootstrap::text);
         }
         let method = match (&self.outgroup, self.midpoint) {
-            (Some(names), _) => Method::Outgroup(outgroup(names)?),
+            (Some(names), _) => Method::Outgroup(outgroup(reader(), names)?),
             (None, true) => Method::Midpoint,
             (None, false) => Method::Mad,
         };
-        let mut trees = Vec::new();
-        let file = reader().trees(&self.trees)?;
-        input::check("rooting the trees", root_bytes(&file.newicks), file.memory)?;
-        if method == Method::Mad {
-            check_time(&self.trees, &file.newicks)?;
-        }
-        for (index, tree) in file.newicks.iter().enumerate() {
-            let rooted = root(tree, &method);
-            let shown = || format!("{}, tree {}", self.trees.display(), index + 1);
-            trees.push(rooted.with_context(shown)?);
-        }
-        let lines: Vec<String> = trees.iter().map(|it| it.tree.to_string()).collect();
-        output::wanted(&self.output, || format!("{}\n", lines.join("\n")))?;
-        if self.json {
-            output::json(&Json { trees })?;
+        let found = roots.by(&method)?;
+        output::wanted(&self.output, || format!("{}\n", found.lines().join("\n")))?;
+        if self.form.json {
+            output::json(&found)?;
         } else if self.output.is_none() {
-            output::lines(&lines)?;
+            output::lines(&found.lines())?;
         }
         Ok(Outcome::Done)
     }
-
-    /// Each branch as the root under a nonreversible model.
-    fn by_model(&self, model: &str, msa: &Path) -> Result<Outcome> {
-        // Models of populations are reversible: they tell no root from another.
-        let name = RootedModelName::parse(model, &mut model_file)?;
-        let name = name.filter(|name| !name.is_of_populations());
-        let name = name.with_context(|| {
-            format!(
-                "--model {model}: the place of a root needs a nonreversible model, UNREST or \
-                 NONREV{{FILE}}"
-            )
-        })?;
-        let (alignment, patterns, _) = reader().patterns(msa, name.alphabet())?;
-        let file = reader().trees(&self.trees)?;
-        let tree = file.only()?;
-        let start = RootedModel::new(name.clone(), &patterns);
-        let nodes = tree.nodes().len() + 1;
-        let need = all_roots_bytes(nodes, patterns.len(), alignment.sites(), &start);
-        common::memory().check_work("the likelihoods of the roots", need)?;
-        let options = topology::Options {
-            replicates: self.replicates as usize,
-            seed: self.seed,
-        };
-        let (pool, names) = (common::pool(None)?, alignment.names());
-        let found = counted(0, "roots", |bar| {
-            let progress = |done, all| advance(bar, done, all);
-            by_model(tree, names, &patterns, name, &options, &pool, progress)
-        });
-        let found = found.with_context(|| self.trees.display().to_string())?;
-        if let Some(best) = found.best() {
-            output::wanted(&self.output, || format!("{best}\n"))?;
-        }
-        output::report(self.json, &found, ModelRoots::text)
-    }
-
-    /// Roots of replicates on the branches of a tree.
-    fn count_roots(&self, path: &Path) -> Result<Outcome> {
-        let file = reader().trees(&self.trees)?;
-        let replicates = reader().trees(path)?;
-        let found = rootstrap(file.only()?, &replicates.newicks);
-        let found = found.with_context(|| path.display().to_string())?;
-        output::wanted(&self.output, || format!("{}\n", found.tree))?;
-        output::report(self.json, &found, Rootstrap::text)
-    }
 }
 
-/// Refuses trees that take long, unless the user has said how long it may take.
-pub(super) fn check_time(path: &Path, trees: &[Newick]) -> Result<()> {
-    match common::is_timed() {
-        true => Ok(()),
-        false => check_steps(trees).with_context(|| path.display().to_string()),
+/// Trees that get roots, within the limits of the command.
+pub(super) fn roots(trees: &Path) -> Roots<'_> {
+    Roots {
+        reader: reader(),
+        trees,
+        is_timed: common::is_timed(),
     }
-}
-
-/// The names of an outgroup.
-pub(super) fn outgroup(names: &str) -> Result<Vec<String>> {
-    let text = match names.strip_prefix('@') {
-        Some(path) => reader().text(path.as_ref())?,
-        None => names.replace(',', "\n"),
-    };
-    let names = text.lines().map(str::trim).filter(|name| !name.is_empty());
-    let names: Vec<String> = names.map(str::to_owned).collect();
-    ensure!(!names.is_empty(), "--outgroup names no tip");
-    Ok(names)
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    trees: Vec<Rooted>,
 }
 
 #[derive(clap::Args)]
@@ -223,7 +153,7 @@ impl DateArgs {
         let mut tree = file.only()?.clone();
         let shown = || self.tree.display().to_string();
         if let Some(names) = &self.outgroup {
-            tree = without_outgroup(&tree, outgroup(names)?).with_context(shown)?;
+            tree = without_outgroup(&tree, outgroup(reader(), names)?).with_context(shown)?;
         }
         let known = match &self.dates {
             Some(path) => reader().dates(path)?,

@@ -1,8 +1,9 @@
 //! `sidecore phylo search`.
 
-use super::common::{self, DataArgs, Progress, Running, reader};
+use super::common::{self, DataArgs, Running, reader};
+use crate::Outcome;
+use crate::output::JsonArgs;
 use crate::trace::TraceArgs;
-use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_phylo::analysis::plan::Bootstraps;
 use sidecore_phylo::analysis::supports::Support;
@@ -35,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KIND|FILE", default_value = START_TREES)]
     start_trees: String,
     /// Bootstraps: how many, or auto to stop when they have converged
-    #[arg(long, value_name = "N|auto", value_parser = amount)]
+    #[arg(long, value_name = "N|auto")]
     bootstraps: Option<Bootstraps>,
     /// Make rapid bootstraps, in chains of lazy searches
     #[arg(long)]
@@ -45,24 +46,15 @@ pub(crate) struct Args {
     #[arg(value_parser = number(|it| it > 0.0 && it < 1.0, KEPT))]
     jackknife: Option<f64>,
     /// The most bootstraps of auto
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "1000",
-        value_parser = clap::value_parser!(u32).range(50..=100_000)
-    )]
+    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(value_parser = clap::value_parser!(u32).range(50..=100_000))]
     bootstraps_max: u32,
     /// Searches, bootstraps until they have converged, and support
     #[arg(long)]
     all: bool,
     /// Kinds of support; fbp and tbe are of bootstraps, the others of the alignment itself
-    #[arg(
-        long,
-        value_parser = named(Support::NAMED),
-        value_name = "KINDS",
-        value_delimiter = ',',
-        default_value = "fbp"
-    )]
+    #[arg(long, value_parser = named(Support::NAMED), value_name = "KINDS")]
+    #[arg(value_delimiter = ',', default_value = "fbp")]
     support: Vec<Support>,
     /// With --support ufboot: each replicate refines its tree by NNI moves under its own draws of
     /// sites, which keeps supports from being too high where the model fits badly
@@ -94,24 +86,12 @@ pub(crate) struct Args {
         ("raxml-ng", RAXML_NG, Names::RaxmlNg),
     ]))]
     names: Names,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 const RAXML_NG: &str = "PREFIX.raxml.bestTree, for scripts that read RAxML-NG's files";
 const KEPT: &str = "a number above 0 and below 1, such as 0.5";
-
-fn amount(text: &str) -> Result<Bootstraps, String> {
-    if text == "auto" {
-        return Ok(Bootstraps::UntilConverged);
-    }
-    let count: Option<u32> = text.parse().ok();
-    let count = count.filter(|count| *count <= 100_000);
-    count
-        .map(Bootstraps::Exactly)
-        .ok_or_else(|| "`auto`, or a number from 0 to 100000".to_owned())
-}
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
@@ -155,7 +135,7 @@ impl Args {
             ..self.running.launch(&self.prefix, &stop)
         };
         let (tables, names) = (&self.tables, &setup.part_names);
-        let ended = run::search(setup, tables.any(), &launch, role, &mut Progress::new(true))?;
+        let ended = run::search(setup, tables.any(), &launch, role)?;
         common::ended(ended, |found| {
             let mut report = found.report;
             if let Some(sites) = &found.sites {
@@ -163,7 +143,7 @@ impl Args {
                 let written = tables.write(classes, || rate_table(sites, names))?;
                 report.files.extend(written);
             }
-            output::report(self.json, &report, Report::text)
+            self.form.report(&report, Report::text)
         })
     }
 }

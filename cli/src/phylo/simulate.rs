@@ -1,14 +1,12 @@
 //! `sidecore phylo simulate`.
 
-use super::common::{self, reader};
+use super::common::reader;
 use crate::values::models;
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
-use sidecore_phylo::io::data::{check_lengths, model_name};
-use sidecore_phylo::model::Model;
-use sidecore_phylo::simulate::{numbered_names, simulate, simulation_bytes, tree_of_seed};
+use anyhow::Result;
 use sidecore_sys::width::ToUsize;
 use sidecore_terminal::values::{Offered, number};
+use sidecore_workflow::given::{Along, evolve};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -44,28 +42,17 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let model = Model::without_alignment(model_name(&self.model)?);
-        let (tree, names) = match &self.tree {
-            Some(path) => {
-                let file = reader().trees(path)?;
-                let names = file.only()?.tip_labels();
-                let tree = file.only_of(&names)?;
-                check_lengths(&tree).with_context(|| path.display().to_string())?;
-                file.warn_of_lengths(reader());
-                (tree, names)
-            }
-            None => {
-                let taxa = self.taxa.unwrap_or(4).to_usize();
-                let tree = tree_of_seed(taxa, self.branch_mean, self.seed);
-                (tree, numbered_names(taxa))
-            }
+        let along = match &self.tree {
+            Some(path) => Along::File(path),
+            None => Along::Random {
+                taxa: self.taxa.unwrap_or(4).to_usize(),
+                branch_mean: self.branch_mean,
+            },
         };
-        let (taxa, sites) = (tree.taxa(), self.sites.to_usize());
-        let what = format!("an alignment of {taxa} taxa");
-        common::memory().check_work(&what, simulation_bytes(&model, taxa, sites))?;
-        let alignment = simulate(&tree, &names, &model, sites, self.seed)?;
-        output::bytes(&self.output, &alignment.to_phylip())?;
-        output::wanted(&self.tree_out, || format!("{}\n", tree.to_newick(&names)))?;
+        let sites = self.sites.to_usize();
+        let (alignment, tree) = evolve(reader(), along, &self.model, sites, self.seed)?;
+        output::file(&self.output, alignment.to_phylip())?;
+        output::wanted(&self.tree_out, || format!("{tree}\n"))?;
         Ok(Outcome::Done)
     }
 }

@@ -3,16 +3,13 @@
 use super::common::{self, reader};
 use crate::values::models;
 use crate::{Outcome, output};
-use anyhow::{Context, Result, bail};
-use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Support, SupportReport};
+use anyhow::Result;
+use sidecore_phylo::analysis::supports::Support;
 use sidecore_phylo::concordance::Concordance;
 use sidecore_phylo::io::data::linkage;
-use sidecore_phylo::newick::Newick;
-use sidecore_phylo::support::{Kind, Reference};
-use sidecore_sys::width::ToUsize;
 use sidecore_terminal::values::{Offered, named};
-use sidecore_workflow::setup::check_bnni;
-use std::path::{Path, PathBuf};
+use sidecore_workflow::trees::Supported;
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -38,12 +35,8 @@ pub(crate) struct Args {
     #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: Option<String>,
     /// Replicates of sh-alrt, lbp and ufboot
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "1000",
-        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     replicates: u32,
     /// With ufboot: each replicate refines its tree by NNI moves under its own draws of sites
     #[arg(long)]
@@ -51,67 +44,25 @@ pub(crate) struct Args {
     /// Seed of these replicates
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
-    /// Write the tree to this file, not to standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    tree_out: common::TreeArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        check_bnni(self.bnni, &[self.support])?;
-        let file = reader().trees(&self.tree)?;
-        let tree = file.only()?;
-        let report = match (self.support, &self.bootstraps) {
-            (Support::Replicates(kind), Some(path)) => self.of_replicates(tree, kind, path)?,
-            (Support::Alignment(kind), None) => self.of_alignment(tree, kind)?,
-            (Support::Replicates(_), None) => {
-                bail!("--support fbp and tbe need --bootstraps, not --msa")
-            }
-            (Support::Alignment(_), Some(_)) => {
-                bail!(
-                    "--support {} needs --msa and --model, not --bootstraps",
-                    self.support.name()
-                )
-            }
-        };
-        common::deliver_tree(self.output.as_deref(), self.json, &report, &report.tree)
-    }
-
-    fn of_replicates(&self, tree: &Newick, kind: Kind, path: &Path) -> Result<SupportReport> {
-        let replicates = reader().trees(path)?.newicks;
-        let reference = Reference::new(tree).with_context(|| self.tree.display().to_string())?;
-        let pool = common::pool(None)?;
-        let tally = reference.tally_all(&replicates, kind, &pool);
-        let tally = tally.with_context(|| path.display().to_string())?;
-        let values = reference.values(&tally);
-        let values = values.into_iter().map(|(_, value)| value).collect();
-        let (count, labelled) = (replicates.len(), reference.labelled(&tally));
-        Ok(SupportReport::new(self.support, count, values, &labelled))
-    }
-
-    fn of_alignment(&self, tree: &Newick, kind: AlignmentKind) -> Result<SupportReport> {
-        let (Some(msa), Some(model)) = (&self.msa, &self.model) else {
-            bail!("--support {} needs --msa and --model", self.support.name());
-        };
-        let data = common::data(msa, model)?;
-        let pool = common::pool(None)?;
-        let (names, parts) = (data.alignment.names(), data.partitions.parts);
-        let options = AlignmentSupport {
-            kind,
+        let supported = Supported {
+            reader: reader(),
+            tree: &self.tree,
+            support: self.support,
+            bootstraps: self.bootstraps.as_deref(),
             replicates: self.replicates,
             seed: self.seed,
-            lengths: linkage(None, &parts).with_context(|| model.clone())?,
             bnni: self.bnni,
         };
-        let labelled = options
-            .on(tree, names, parts, &pool, common::support_bar(kind))
-            .with_context(|| self.tree.display().to_string())?;
-        let values = kind.values(&labelled);
-        let count = self.replicates.to_usize();
-        Ok(SupportReport::new(self.support, count, values, &labelled))
+        let data = self.msa.as_ref().zip(self.model.as_ref());
+        let data = data.map(|(msa, model)| move || common::data(msa, model));
+        let report = supported.find(data, &common::pool(None)?)?;
+        self.tree_out.deliver(&report, &report.tree)
     }
 }
 

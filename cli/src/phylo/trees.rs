@@ -1,15 +1,15 @@
 //! `sidecore phylo consensus`, `compare` and `draw`: what takes trees alone.
 
 use super::common::{self, reader};
-use super::root::check_time;
+use super::root::roots;
+use crate::output::JsonArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
 use sidecore_phylo::compare::{Distance, TreeSet, compare, compare_all};
 use sidecore_phylo::consensus::{Rule, consensus_within};
-use sidecore_phylo::rooting::Method;
 use sidecore_plot::{TreeForm, TreeOptions, TreeTheme};
 use sidecore_terminal::values::{named, number};
-use sidecore_workflow::picture;
+use sidecore_workflow::picture::Drawn;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -27,12 +27,8 @@ pub(crate) struct ConsensusArgs {
     /// Trees at the file's start that are left out (burn-in)
     #[arg(long, value_name = "N", default_value = "0")]
     skip: usize,
-    /// Write the tree to this file, not to standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    tree_out: common::TreeArgs,
 }
 
 const ABOVE: &str = "a number of at least 0.5 and below 1";
@@ -53,7 +49,7 @@ impl ConsensusArgs {
         let found =
             consensus_within(trees, rule, file.memory).with_context(|| shown.to_string())?;
         let text = found.tree.to_string();
-        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
+        self.tree_out.deliver(&found, &text)
     }
 }
 
@@ -68,9 +64,8 @@ pub(crate) struct CompareArgs {
     /// Write a line for each pair of a file of trees: their numbers, rf and rf_relative, with tabs
     #[arg(short, long, value_name = "FILE", conflicts_with = "second")]
     output: Option<PathBuf>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl CompareArgs {
@@ -80,7 +75,7 @@ impl CompareArgs {
         if let Some(second) = &self.second {
             let second = reader().trees(second)?;
             let distance = compare(first.only()?, second.only()?)?;
-            return output::report(self.json, &distance, Distance::text);
+            return self.form.report(&distance, Distance::text);
         }
         if first.newicks.len() == 1 {
             bail!("{} has one tree: name another file, too", shown());
@@ -89,13 +84,13 @@ impl CompareArgs {
         let memory = common::memory().of_work();
         let set = compare_all(&first.newicks, memory).with_context(shown)?;
         if let Some(path) = &self.output {
-            output::file(path, &set.table())?;
+            output::file(path, set.table())?;
             // Standard output is for one result.
             if path == Path::new("-") {
                 return Ok(Outcome::Done);
             }
         }
-        output::report(self.json, &set, TreeSet::text)
+        self.form.report(&set, TreeSet::text)
     }
 }
 
@@ -125,41 +120,29 @@ pub(crate) struct DrawArgs {
     /// Keep the file's order of branches, not the smaller ones first
     #[arg(long)]
     keep_order: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArgs,
 }
 
 impl DrawArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         output::check_picture(&self.output)?;
-        let shown = || self.tree.display().to_string();
-        let trees = reader().trees(&self.tree)?.newicks;
-        let chosen = self.number.checked_sub(1).and_then(|at| trees.get(at));
-        let tree = chosen.with_context(|| {
-            let (number, count) = (self.number, trees.len());
-            format!("--number {number}: {} has {count} trees", shown())
-        })?;
-        let method = self.root.as_deref().map(|by| match by {
-            "midpoint" => Method::Midpoint,
-            "mad" => Method::Mad,
-            tips => Method::Outgroup(tips.split(',').map(|tip| tip.trim().to_owned()).collect()),
-        });
-        if method == Some(Method::Mad) {
-            check_time(&self.tree, std::slice::from_ref(tree))?;
-        }
-        let options = TreeOptions {
+        let drawn = Drawn {
+            trees: roots(&self.tree),
+            number: self.number,
+            root: self.root.as_deref(),
+        };
+        let (svg, taxa) = drawn.svg(TreeOptions {
             form: self.form,
             theme: self.theme,
             cladogram: self.cladogram,
             keep_order: self.keep_order,
             ..TreeOptions::default()
-        };
-        let svg = picture::draw(tree, method.as_ref(), options).with_context(shown)?;
+        })?;
         output::picture(&self.output, &svg)?;
-        if self.json {
+        if self.json.json {
             output::json(&Json {
-                taxa: tree.tips().count(),
+                taxa,
                 file: self.output,
                 file_bytes: svg.len(),
             })?;

@@ -6,6 +6,8 @@
 //! Source: the genetic codes of the National Center for Biotechnology Information, by their numbers
 //! there (`transl_table` of sequence files).
 
+use std::str::FromStr;
+
 /// A genetic code, by its place in the table of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GeneticCode(usize);
@@ -61,6 +63,16 @@ static CODONS: [[[u8; 3]; 64]; TABLES.len()] = {
     }
     all
 };
+
+impl FromStr for GeneticCode {
+    type Err = String;
+
+    /// The code of a number that is written in digits.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let code = text.parse().ok().and_then(Self::new);
+        code.ok_or_else(|| "1 to 6, 9 to 16 or 21 to 25".to_owned())
+    }
+}
 
 impl GeneticCode {
     /// The code of most genes in nuclei.
@@ -121,5 +133,19 @@ impl GeneticCode {
         let bases = sets.map(|set| set.trailing_zeros() as u8);
         let state = self.codons().iter().position(|own| *own == bases)?;
         Some(state as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_named_by_its_number_in_digits() {
+        assert_eq!("11".parse(), Ok(GeneticCode::new(11).unwrap()));
+        for odd in ["0", "27", "x", ""] {
+            let refused = odd.parse::<GeneticCode>().unwrap_err();
+            assert!(refused.contains("21 to 25"), "{odd}");
+        }
     }
 }

@@ -4,13 +4,17 @@ use crate::{WorkflowError, refuse};
 use serde::Serialize;
 use sidecore_offload::Pool;
 use sidecore_phylo::io::data::{At, Reader, parts_to_model};
+use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::msa::{Alignment, Alphabet, GeneticCode, Patterns};
 use sidecore_phylo::selection::partitions::{
     Merge, Relaxed, SchemeSummary, Step, select_partitions,
 };
-use sidecore_phylo::selection::{Options, SelectionReport, likely_alphabet, select};
+use sidecore_phylo::selection::{
+    Options, SelectionError, SelectionReport, likely_alphabet, select, select_for,
+};
 use sidecore_phylo::tree::Tree;
 use sidecore_terminal::Text;
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::Path;
 
 /// Kinds of data, as a user names them.
@@ -157,11 +161,24 @@ impl Chosen {
 }
 
 impl Choice<'_> {
-    /// Reads the data and chooses. Blocks.
+    /// Reads the data and chooses; standard error shows the progress. Blocks.
     ///
     /// # Errors
     /// [`WorkflowError`].
-    pub fn make(
+    pub fn make(&self, reader: Reader, pool: &Pool) -> Result<Chosen, WorkflowError> {
+        let bar = bar(Shape::Found("models fitted:"), 0);
+        let chosen = self.choose(reader, pool, |step| match step {
+            Step::Fit(fit) => {
+                bar.inc(1);
+                bar.set_message(format!("the last {}", fit.name));
+            }
+            Step::Pairs(done, all) => bar.set_message(format!("pair {done} of {all}")),
+        });
+        bar.finish_and_clear();
+        chosen
+    }
+
+    fn choose(
         &self,
         reader: Reader,
         pool: &Pool,
@@ -262,3 +279,22 @@ impl Choice<'_> {
 
 /// PartitionFinder's and IQ-TREE's default.
 const PERCENT: f64 = 10.0;
+
+/// The model of the best score for an alignment, with its name and score; standard error shows the
+/// progress. Blocks.
+///
+/// # Errors
+/// Those of the selection.
+pub fn best_model(
+    alignment: &Alignment,
+    pool: &Pool,
+) -> Result<(PartOptions, String, f64), SelectionError> {
+    let bar = bar(Shape::Found("choosing a model: fitted"), 0);
+    let chosen = select_for(alignment, pool, |fit| {
+        bar.inc(1);
+        bar.set_message(fit.name.clone());
+    });
+    bar.finish_and_clear();
+    let (part, best) = chosen?;
+    Ok((part, best.name, best.bic))
+}

@@ -1,4 +1,5 @@
-//! Given trees under a model of any kind: the likelihood of each, and what their sites say.
+//! Given trees under a model of any kind: the likelihood of each, and what their sites say; an
+//! alignment that evolves along one.
 //!
 //! Must stay true: options that a kind of model does not have are refused before the work, and so
 //! is work that takes more memory than is allowed.
@@ -15,14 +16,17 @@ use sidecore_phylo::evaluation::{
 use sidecore_phylo::heterotachy::{
     self, ClassedEvaluation, ClassedModel, TreesModel, evaluate_trees,
 };
-use sidecore_phylo::io::data::{At, DataError, Reader, linkage};
+use sidecore_phylo::io::data::{At, Data, DataError, Reader, check_lengths, linkage, model_name};
 use sidecore_phylo::io::input::model_file;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
+use sidecore_phylo::model::Model;
 use sidecore_phylo::msa::{Alignment, Findings, Patterns};
 use sidecore_phylo::newick::Newick;
+use sidecore_phylo::profiles;
 use sidecore_phylo::rooted::{
     Counts, RootedLikelihood, RootedModel, RootedModelName, RootedTree, rooted_bytes,
 };
+use sidecore_phylo::simulate::{numbered_names, simulate, simulation_bytes, tree_of_seed};
 use sidecore_phylo::tree::Tree;
 use sidecore_terminal::Text;
 use std::error::Error;
@@ -382,5 +386,101 @@ impl<'g> Given<'g> {
     }
 }
 
+/// The profile that a mixture gives each site, fitted on the guide tree of a file, as text. Blocks.
+///
+/// # Errors
+/// [`WorkflowError`].
+pub fn guided_profiles(
+    reader: Reader,
+    tree: &Path,
+    data: Data,
+    pool: &Pool,
+) -> Result<String, WorkflowError> {
+    let [part] = &data.partitions.parts[..] else {
+        return refuse("--pmsf-tree: the alignment must have one part, under a mixture as --model");
+    };
+    // Refused before the fit, which may take hours.
+    part.model.name().of_site_frequencies()?;
+    let tree = reader.trees(tree)?.only_of(data.alignment.names())?;
+    let text = profiles::of_guide_tree(tree, part.clone(), pool);
+    text.map_err(|error| WorkflowError::Step(error.into()))
+}
+
+/// The tree along which an alignment evolves.
+#[derive(Debug, Clone, Copy)]
+pub enum Along<'a> {
+    /// That of a file.
+    File(&'a Path),
+    /// A random one.
+    Random {
+        /// Its taxa, named `t1` and so on.
+        taxa: usize,
+        /// Mean length of its branches.
+        branch_mean: f64,
+    },
+}
+
+/// Evolves an alignment of `sites` columns under a model along a tree; returns that, too, as
+/// Newick. Blocks.
+///
+/// # Errors
+/// [`WorkflowError`].
+pub fn evolve(
+    reader: Reader,
+    along: Along<'_>,
+    model: &str,
+    sites: usize,
+    seed: u64,
+) -> Result<(Alignment, String), WorkflowError> {
+    let model = Model::without_alignment(model_name(model)?);
+    let (tree, names) = match along {
+        Along::File(path) => {
+            let file = reader.trees(path)?;
+            let names = file.only()?.tip_labels();
+            let tree = file.only_of(&names)?;
+            check_lengths(&tree).at(path.display())?;
+            file.warn_of_lengths(reader);
+            (tree, names)
+        }
+        Along::Random { taxa, branch_mean } => {
+            let tree = tree_of_seed(taxa, branch_mean, seed);
+            (tree, numbered_names(taxa))
+        }
+    };
+    let taxa = tree.taxa();
+    let need = simulation_bytes(&model, taxa, sites);
+    let what = format!("an alignment of {taxa} taxa");
+    reader.memory.check_work(&what, need)?;
+    let alignment = simulate(&tree, &names, &model, sites, seed);
+    let alignment = alignment.map_err(|error| WorkflowError::Step(error.into()))?;
+    Ok((alignment, tree.to_newick(&names)))
+}
+
 /// Cuts that the count of a terrace tries: some seconds.
 const CUTS_MAX: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_phylo::io::input::Memory;
+
+    #[test]
+    fn an_alignment_evolves_along_a_files_tree_or_a_random_one() {
+        let reader = Reader {
+            memory: Memory::new(None),
+            warn: |_| {},
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tree");
+        std::fs::write(&path, "(x:0.1,y:0.2,z:0.3);").unwrap();
+        let (given, tree) = evolve(reader, Along::File(&path), "JC", 9, 1).unwrap();
+        assert_eq!((given.sites(), given.names().len()), (9, 3));
+        assert!(tree.contains("x:"), "{tree}");
+        let random = Along::Random {
+            taxa: 5,
+            branch_mean: 0.1,
+        };
+        let (made, _) = evolve(reader, random, "JC", 4, 1).unwrap();
+        assert_eq!(made.names()[4], "t5");
+    }
+}

@@ -4,22 +4,26 @@
 //!
 //! - [`run`]: a run under a prefix: searches, one quick climb (`wide`), or gene trees; [`setup`]
 //!   reads and checks what a run is asked for, `live` is its status while it works.
-//! - [`given`]: the likelihood of given trees, under models of every kind.
+//! - [`trees`]: roots, supports, tests, inner nodes and places on the trees of a file; [`outbreak`]: the tree of many near-identical genomes, with dates.
+//! - [`given`]: the likelihood of given trees, under models of every kind; simulations.
 //! - [`choice`]: models that an alignment or its parts ask for.
 //! - [`report`]: results for people and programs; [`picture`]: trees as SVG.
 //!
 //! Why here: the methods are `sidecore_phylo`'s and `sidecore_wide`'s. A workflow reads their
 //! input, refuses options that do not go together, calls them in order, and has all that is to be
 //! shown.
-//! Must stay true: nothing is printed, and no file is written but a run's own under its prefix.
+//! Must stay true: nothing is printed but progress on standard error, where that is a terminal; no
+//! file is written but a run's own under its prefix.
 
 pub mod choice;
 pub mod given;
 mod live;
+pub mod outbreak;
 pub mod picture;
 pub mod report;
 pub mod run;
 pub mod setup;
+pub mod trees;
 mod wide;
 
 use sidecore_offload::OffloadError;

@@ -1,12 +1,18 @@
-//! A search's status, as the list of servers has it: its progress and its best tree so far.
+//! A run's progress: the status of a search, as the list of servers has it, with its best tree so
+//! far; and bars on standard error, where that is a terminal.
 //!
-//! Must stay true: nothing is computed before a reader asks; the search never waits for one.
+//! Must stay true: no status is computed before a reader asks; the search never waits for one.
 
+use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use serde_json::json;
+use sidecore_bare::width::ToU64;
 use sidecore_phylo::analysis::job::{Best, Growing};
-use sidecore_phylo::analysis::plan::Ledger;
+use sidecore_phylo::analysis::plan::{Ledger, Outlook};
+use sidecore_phylo::analysis::supports::{AlignmentKind, Progress};
+use sidecore_phylo::io::data::Reader;
 use sidecore_status::{Kind, Status};
+use sidecore_terminal::progress::{Shape, advance, bar};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -66,6 +72,70 @@ impl Finished {
                 "elapsed_s": begun.elapsed().as_secs_f64(),
             })
         })
+    }
+}
+
+/// Progress of a run on standard error, with an estimate of the time left.
+pub(crate) struct RunBar {
+    bar: ProgressBar,
+    began: Instant,
+    outlook: Outlook,
+}
+
+impl RunBar {
+    /// Of a run that begins, with what the ledger has. The best tree is shown if there is one.
+    pub(crate) fn begin(ledger: &Ledger, shows_best: bool) -> Self {
+        let [done, needed] = ledger.progress();
+        let bar = bar(Shape::Count, needed.into());
+        bar.set_position(done.into());
+        Self {
+            bar,
+            began: Instant::now(),
+            outlook: Outlook::new(ledger, shows_best),
+        }
+    }
+
+    /// After every change and a few times a second: `has_changed` if something was finished,
+    /// `doing` is the step in words, or nothing.
+    pub(crate) fn step(&self, ledger: &Ledger, has_changed: bool, doing: String) {
+        if has_changed {
+            let [done, needed] = ledger.progress();
+            self.bar.set_length(needed.into());
+            self.bar.set_position(done.into());
+        }
+        self.bar.set_message(match doing.is_empty() {
+            true => {
+                let elapsed_s = self.began.elapsed().as_secs_f64();
+                self.outlook.words(ledger, elapsed_s)
+            }
+            false => doing,
+        });
+    }
+
+    /// Takes the bar away; nothing is warned of before.
+    pub(crate) fn end(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Shows the progress of a support by an alignment, until it is dropped.
+pub(crate) fn support_bar(kind: AlignmentKind, reader: Reader) -> impl FnMut(Progress) {
+    let bar = match kind {
+        AlignmentKind::Ufboot => bar(Shape::Found("ultrafast bootstraps: perturbation"), 0),
+        _ => bar(Shape::Count, 0).with_message("branches"),
+    };
+    move |progress| match progress {
+        Progress::Branches(done, all) => advance(&bar, done, all),
+        Progress::Perturbations(done) => bar.set_position(done.to_u64()),
+        Progress::Refined(done, all) => {
+            bar.set_message(format!("{done} of {all} replicates refined"));
+        }
+        // The bar is taken away while the line is written.
+        Progress::Unsettled(rounds) => bar.suspend(|| {
+            (reader.warn)(&format!(
+                "the ultrafast bootstraps have not settled after {rounds} perturbations"
+            ));
+        }),
     }
 }
 

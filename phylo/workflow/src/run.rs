@@ -4,7 +4,7 @@
 //! a run that was stopped has all that it found in its checkpoint.
 
 use crate::WorkflowError;
-use crate::live::Finished;
+use crate::live::{Finished, RunBar, support_bar};
 use crate::report::{GeneReport, Report};
 use crate::setup::{Effort, RunSetup};
 use crate::wide::Wide;
@@ -14,8 +14,7 @@ use sidecore_phylo::analysis::genes::{GeneRow, Options};
 use sidecore_phylo::analysis::plan::{Goal, Ledger};
 use sidecore_phylo::analysis::setup::Setup;
 use sidecore_phylo::analysis::supports::{
-    AlignmentKind, AlignmentSupport, Progress, Support, bootstrap_support, joined, sites_of,
-    tree_of,
+    AlignmentSupport, Support, bootstrap_support, joined, sites_of, tree_of,
 };
 use sidecore_phylo::analysis::workers::Job;
 use sidecore_phylo::consensus::collapsed;
@@ -57,22 +56,6 @@ pub struct Launch<'l> {
     pub reader: Reader,
 }
 
-/// Observer of a run. Its steps may be seen on another thread.
-pub trait Observer: Send {
-    /// The work begins, with what the ledger has.
-    fn begin(&mut self, ledger: &Ledger);
-
-    /// After every change and a few times a second: `has_changed` if something was finished,
-    /// `doing` is the step in words, or nothing.
-    fn step(&mut self, ledger: &Ledger, has_changed: bool, doing: String);
-
-    /// The work has ended. Nothing is warned of before.
-    fn end(&mut self);
-
-    /// The best tree's supports of this kind begin; what is returned sees them.
-    fn support(&mut self, kind: AlignmentKind) -> Box<dyn FnMut(Progress)>;
-}
-
 /// End of a run.
 #[derive(Debug)]
 pub enum Ended<T> {
@@ -102,7 +85,6 @@ pub fn search(
     wants_sites: bool,
     launch: &Launch<'_>,
     role: &mut Role,
-    observer: &mut dyn Observer,
 ) -> Result<Ended<Found>, WorkflowError> {
     let (run, choices) = (&setup.run, &setup.choices);
     let plan = Plan {
@@ -142,14 +124,14 @@ pub fn search(
         wide.as_ref().map(Wide::now).unwrap_or_default()
     };
     let what = (Some(run), run.seed);
-    let ended = opened.work(launch, role, what, (&pool, job), observer, &mut watch)?;
+    let ended = opened.work(launch, role, what, (&pool, job), &mut watch)?;
     drop(published);
     let (mut files, ledger) = match ended {
         Ended::Done(own) => own,
         Ended::Stopped(path) => return Ok(Ended::Stopped(path)),
         Ended::Member => return Ok(Ended::Member),
     };
-    let written = write_results(setup, &files, &ledger, &pool, observer)?;
+    let written = write_results(setup, &files, &ledger, &pool, launch.reader)?;
     let sites = match ledger.best() {
         Some(best) if wants_sites => {
             let parts = setup.parts_of(best)?;
@@ -173,7 +155,6 @@ pub fn genes(
     options: &Options,
     launch: &Launch<'_>,
     role: &mut Role,
-    observer: &mut dyn Observer,
 ) -> Result<Ended<GeneReport>, WorkflowError> {
     let goal = loci.job(options.clone(), Serial).goal();
     let plan = Plan {
@@ -188,9 +169,7 @@ pub fn genes(
     let job = loci.job(options.clone(), &pool);
     let (engines, began) = (opened.engines, opened.began);
     let what = (None, options.seed);
-    let ended = opened.work(launch, role, what, (&pool, &job), observer, &mut |_, _| {
-        String::new()
-    })?;
+    let ended = opened.work(launch, role, what, (&pool, &job), &mut |_, _| String::new())?;
     let (mut files, ledger) = match ended {
         Ended::Done(own) => own,
         Ended::Stopped(path) => return Ok(Ended::Stopped(path)),
@@ -263,15 +242,14 @@ impl Opened {
         Ok((opened, Pool::start(config)?))
     }
 
-    /// Does the open work; with a `setup` teams of ranks may share it. `watch` sees what the
-    /// observer does, and says what is being done.
+    /// Does the open work; with a `setup` teams of ranks may share it. `watch` sees every change, and
+    /// a few times a second none, and says what is being done.
     fn work(
         self,
         launch: &Launch<'_>,
         role: &mut Role,
         (setup, seed): (Option<&Setup>, u64),
         (pool, job): (&Pool, &dyn Job),
-        observer: &mut dyn Observer,
         watch: &mut (dyn FnMut(&Ledger, bool) -> String + Send),
     ) -> Result<Ended<(Files, Ledger)>, WorkflowError> {
         let crew = Crew {
@@ -284,7 +262,7 @@ impl Opened {
             role.work(setup, crew)?;
             return Ok(Ended::Member);
         };
-        observer.begin(&ledger);
+        let bar = RunBar::begin(&ledger, setup.is_some());
         let (ended, ledger) = role.with_ranks(setup, crew, |ranks| {
             let running = Run {
                 crew,
@@ -293,12 +271,12 @@ impl Opened {
                 stop: launch.stop,
                 watch: &mut |ledger, has_changed| {
                     let doing = watch(ledger, has_changed);
-                    observer.step(ledger, has_changed, doing);
+                    bar.step(ledger, has_changed, doing);
                 },
             };
             running.go(&mut files, ledger)
         })?;
-        observer.end();
+        bar.end();
         if ended == coordinator::Ended::Stopped {
             files.log("stopped; all states are kept")?;
             return Ok(Ended::Stopped(files.checkpoint()));
@@ -340,7 +318,7 @@ fn write_results(
     files: &Files,
     ledger: &Ledger,
     pool: &Pool,
-    observer: &mut dyn Observer,
+    reader: Reader,
 ) -> Result<Vec<PathBuf>, WorkflowError> {
     let models = setup.run.best_models(&setup.part_names, ledger);
     let mut written = files.write_trees(ledger, &models)?;
@@ -349,7 +327,7 @@ fn write_results(
     }
     let mut labelled = Vec::new();
     for &support in setup.choices.supports {
-        if let Some(tree) = supported(support, setup, ledger, pool, observer)? {
+        if let Some(tree) = supported(support, setup, ledger, pool, reader)? {
             written.push(files.write_support(Some(support), &tree)?);
             labelled.push(tree);
         }
@@ -367,7 +345,7 @@ fn supported(
     setup: &RunSetup<'_>,
     ledger: &Ledger,
     pool: &Pool,
-    observer: &mut dyn Observer,
+    reader: Reader,
 ) -> Result<Option<Newick>, WorkflowError> {
     let labelled = match (support, ledger.best()) {
         (Support::Replicates(kind), _) => bootstrap_support(ledger, kind, pool)?,
@@ -381,7 +359,7 @@ fn supported(
                 ..AlignmentSupport::new(kind, setup.run.seed)
             };
             let names = setup.run.names();
-            Some(options.on(&tree, names, parts, pool, observer.support(kind))?)
+            Some(options.on(&tree, names, parts, pool, support_bar(kind, reader))?)
         }
     };
     Ok(labelled)

@@ -77,14 +77,27 @@ pub struct Choices<'c> {
 pub const START_TREES: &str = "mixed";
 
 /// Refuses `--bnni` where it would do nothing.
-///
-/// # Errors
-/// [`WorkflowError::Options`].
-pub fn check_bnni(bnni: bool, supports: &[Support]) -> Result<(), WorkflowError> {
+pub(crate) fn check_bnni(bnni: bool, supports: &[Support]) -> Result<(), WorkflowError> {
     match bnni && !supports.contains(&Support::Alignment(AlignmentKind::Ufboot)) {
         true => refuse("--bnni refines ultrafast bootstraps: give --support ufboot"),
         false => Ok(()),
     }
+}
+
+/// Kinds of support by a locus' alignment; refuses those of bootstraps.
+///
+/// # Errors
+/// [`WorkflowError::Options`].
+pub fn alignment_kinds(supports: &[Support]) -> Result<Vec<AlignmentKind>, WorkflowError> {
+    let kinds = supports.iter().map(|support| match support {
+        Support::Alignment(kind) => Ok(*kind),
+        Support::Replicates(_) => refuse(format!(
+            "--support {}: of bootstraps, which --bootstraps N writes on the trees; give sh-alrt, \
+             abayes, lbp or ufboot",
+            support.name()
+        )),
+    });
+    kinds.collect()
 }
 
 impl Choices<'_> {

@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToUsize;
 use sidecore_random::{GAMMA, mix};
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 
 /// Kinds of pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -104,6 +105,23 @@ pub enum Bootstraps {
     /// Until they have converged, or reach [`Options::most`].
     UntilConverged,
 }
+
+impl FromStr for Bootstraps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::UntilConverged);
+        }
+        let count: Option<u32> = text.parse().ok();
+        let count = count.filter(|count| *count <= BOOTSTRAPS_MAX);
+        let count = count.map(Self::Exactly);
+        count.ok_or_else(|| format!("`auto`, or a number from 0 to {BOOTSTRAPS_MAX}"))
+    }
+}
+
+/// The most bootstraps of an analysis.
+const BOOTSTRAPS_MAX: u32 = 100_000;
 
 /// The goal of an analysis.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,10 +5,16 @@
 use crate::model::{ExchangeName, FrequencyName, ModelName};
 use crate::msa::{Alignment, Alphabet, Patterns};
 
+/// Names that a user may give in place of a model: `auto`, and those of all matrices.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    let kinds = [Alphabet::Dna, Alphabet::Protein].map(matrices);
+    [vec!["auto"], kinds.concat()].concat()
+}
+
 /// Names of the matrices to choose from for one kind of data: those of this list that
 /// [`ModelName::parse`] knows. For DNA the most general first.
-#[must_use]
-pub fn matrices(alphabet: Alphabet) -> Vec<&'static str> {
+fn matrices(alphabet: Alphabet) -> Vec<&'static str> {
     let names: &[&str] = match alphabet == Alphabet::Dna {
         true => &DNA,
         false => &PROTEIN,

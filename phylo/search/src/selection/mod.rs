@@ -24,7 +24,7 @@ mod fits;
 pub mod partitions;
 mod shown;
 
-pub use candidates::{likely_alphabet, matrices};
+pub use candidates::{likely_alphabet, names};
 pub use shown::SelectionReport;
 
 use crate::likelihood::{LikelihoodError, PartOptions};

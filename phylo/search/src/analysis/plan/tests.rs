@@ -157,3 +157,13 @@ fn streams_do_not_meet() {
         }
     }
 }
+
+#[test]
+fn bootstraps_are_a_number_or_until_they_have_converged() {
+    assert_eq!("auto".parse(), Ok(Bootstraps::UntilConverged));
+    assert_eq!("100000".parse(), Ok(Bootstraps::Exactly(100_000)));
+    for odd in ["100001", "-1", "Auto", ""] {
+        let refused = odd.parse::<Bootstraps>().unwrap_err();
+        assert_eq!(refused, "`auto`, or a number from 0 to 100000", "{odd}");
+    }
+}
