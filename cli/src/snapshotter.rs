@@ -7,16 +7,15 @@ use crate::block::FetchingArgs;
 use crate::live::MetricsArgs;
 use crate::{Outcome, output, signals};
 use anyhow::Result;
-use sidecore_oci::snapshotter::{Config, run, stopper};
+use sidecore_oci::snapshotter::{Config, UnixAddress, run, stopper};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Socket for containerd
     #[arg(long, value_name = "unix:PATH")]
     #[arg(default_value = "unix:/run/sidecore/snapshotter.sock")]
-    address: Address,
+    address: UnixAddress,
     /// Folder of snapshots and layers
     #[arg(long, value_name = "DIR")]
     #[arg(default_value = "/var/lib/sidecore/snapshotter")]
@@ -40,16 +39,15 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let signals = signals::begin_server()?;
         let config = Config {
-            socket: std::path::absolute(self.address.0)?,
-            root: std::path::absolute(self.root)?,
+            socket: self.address.0,
+            root: self.root,
             trust_indexes: self.fetching.trust_index,
             rate_bytes: self.fetching.rate,
             metrics: self.metrics.address(),
-            layer_store: self.layer_store.map(std::path::absolute).transpose()?,
-            verify_keys: (self.verify_key.iter())
-                .map(std::path::absolute)
-                .collect::<Result<_, _>>()?,
+            layer_store: self.layer_store,
+            verify_keys: self.verify_key,
         };
+        let config = config.absolute()?;
         let (stop, stopped) = stopper();
         signals.stop_with(move || stop.stop());
         run(&config, stopped, || {
@@ -59,20 +57,5 @@ impl Args {
         })?;
         signals.end();
         Ok(Outcome::Done)
-    }
-}
-
-/// A socket's path, written as `unix:PATH`.
-#[derive(Debug, Clone)]
-struct Address(PathBuf);
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("unix:") {
-            Some(path) if !path.is_empty() => Ok(Self(path.into())),
-            _ => Err("must be unix: and a path".into()),
-        }
     }
 }

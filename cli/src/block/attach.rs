@@ -10,7 +10,6 @@ use sidecore_export::mount::{Target, Undone, flush_input, umount};
 use sidecore_export::{Ready, attach};
 use std::io;
 use std::path::PathBuf;
-use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -27,10 +26,12 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let (name, launch) = (self.serving.name(), self.serving.launch());
         if let Some(ready) = launch.in_background("attach")? {
-            show(&name, self.json, &ready)?;
-            return Ok(Outcome::Done);
+            return show(&name, self.json, &ready);
         }
-        let shown = |ready: &Ready| show(&name, self.json, ready).map_err(io::Error::other);
+        let shown = |ready: &Ready| {
+            let shown = show(&name, self.json, ready);
+            shown.map(drop).map_err(io::Error::other)
+        };
         let named = ("block attach", Target::Device.way());
         let serving = self.serving;
         serving.run(&launch, named, shown, |source, name, mut options, ready| {
@@ -40,12 +41,11 @@ impl Args {
     }
 }
 
-fn show(name: &str, is_json: bool, ready: &Ready) -> Result<()> {
+fn show(name: &str, is_json: bool, ready: &Ready) -> Result<Outcome> {
     let device = ready.place.display().to_string();
     output::note!("attached {name} as {device} ({})", ready.way);
     let attached = json!({ "device": device, "way": ready.way });
-    output::report(is_json, &attached, |_| device.into())?;
-    Ok(())
+    output::report(is_json, &attached, |_| device.into())
 }
 
 #[derive(clap::Args)]
@@ -69,7 +69,7 @@ impl UmountArgs {
             flush_input()?;
             return Ok(Outcome::Done);
         };
-        let undone = umount(dir, self.force, &flusher)?;
+        let undone = umount(dir, self.force)?;
         Ok(show_undone(&undone, undone.of_mount(dir)))
     }
 }
@@ -86,7 +86,7 @@ pub(crate) struct DetachArgs {
 
 impl DetachArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let undone = detach(&self.device, self.force, &flusher)?;
+        let undone = detach(&self.device, self.force)?;
         Ok(show_undone(&undone, undone.of_device(&self.device)))
     }
 }
@@ -96,11 +96,4 @@ fn show_undone(undone: &Undone, said: Option<String>) -> Outcome {
         output::note!("{said}");
     }
     Outcome::of(!undone.has_lost())
-}
-
-/// The command of a process that flushes its standard input.
-fn flusher() -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["block", "umount", "--flush-input"]);
-    command
 }

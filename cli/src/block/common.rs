@@ -12,14 +12,11 @@ use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_block::secret::Secrets;
 use sidecore_block::source::BlockSource;
 use sidecore_block::trust::{Trust, signer};
-use sidecore_export::live;
 use sidecore_offload::ENGINES_MAX;
 use sidecore_remote::access::{Access, DeviceOptions, name};
-use sidecore_status::Status;
 use sidecore_sys::cpu;
 use sidecore_terminal::values::fitting_size;
 use sidecore_terminal::{Text, quantity};
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -262,11 +259,7 @@ impl OutputArgs {
 
     /// The same, as the library takes it.
     pub(super) fn target(&self) -> Target<'_> {
-        let existing = match (self.no_clobber, self.force) {
-            (true, _) => Existing::Keep,
-            (_, true) => Existing::Force,
-            _ => Existing::Replace,
-        };
+        let existing = Existing::of(self.no_clobber, self.force);
         match self.is_stdout() {
             true => Target::Stdout,
             false => Target::Path(&self.output, existing),
@@ -287,16 +280,6 @@ impl OutputArgs {
         }
         Ok(Outcome::Done)
     }
-}
-
-/// An owner and a group, by their numbers.
-pub(super) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let owner = text.split_once(':').and_then(|(uid, gid)| {
-        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
-        // The system takes the largest number for "leave it as it is".
-        (uid != u32::MAX && gid != u32::MAX).then_some((uid, gid))
-    });
-    owner.ok_or_else(|| "must be two numbers, as in 1000:1000".to_owned())
 }
 
 /// Cache and trust of an image.
@@ -343,24 +326,4 @@ impl AccessArgs {
             domain: self.domain.clone(),
         })
     }
-}
-
-/// The status of a server of `opened`, the image called `name`, in some way at some places. `grown`
-/// has its clients take another size, as far as they can.
-pub(super) fn status<G: Display>(
-    opened: &Served,
-    name: &str,
-    way: &'static str,
-    places: &[String],
-    grown: impl Fn() -> Result<(), G> + Send + 'static,
-) -> Arc<Status> {
-    let meter = Arc::clone(opened.meter());
-    let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
-    let status = live::status(name, way, places, figures);
-    let Some(overlay) = opened.overlay().cloned() else {
-        return status;
-    };
-    let grows = Arc::clone(&overlay);
-    let take = move |new: Option<&Path>| overlay.snapshot(new);
-    live::with_actions(status, take, move |bytes| grows.grow(bytes), grown)
 }

@@ -3,8 +3,8 @@
 //! Why here: they open an image alike and name files alike. The file systems are read by
 //! `sidecore_files`.
 
-use super::common::{ContentsArgs, parse_owner};
-use crate::output::Timed;
+use super::common::ContentsArgs;
+use crate::output::{JsonArgs, Timed};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::device::Device;
@@ -16,6 +16,7 @@ use sidecore_remote::read_trace;
 use sidecore_sys::folder::Folder;
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
+use sidecore_terminal::values::owner;
 use std::ffi::OsString;
 use std::io::{BufWriter, StdoutLock, Write};
 use std::path::PathBuf;
@@ -43,9 +44,8 @@ pub(crate) struct LsArgs {
     /// Also permissions, owners, sizes and times (UTC)
     #[arg(short, long)]
     long: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 #[derive(clap::Args)]
@@ -77,9 +77,8 @@ pub(crate) struct FindArgs {
     /// End each path with a zero byte, and escape nothing, for `xargs -0`
     #[arg(long, conflicts_with = "json")]
     print0: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 /// Reports what is not in the image.
@@ -101,7 +100,7 @@ impl LsArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let listing = Listing::of(&*self.contents.tree()?.1, &self.paths)?;
         let mut stdout = stdout();
-        match self.json {
+        match self.form.json {
             true => output::json(&listing)?,
             false => listing.write_to(&mut stdout, self.long)?,
         }
@@ -137,13 +136,13 @@ impl FindArgs {
             &mut wanted,
             &choice,
             used.as_ref(),
-            &mut |found| match self.json {
+            &mut |found| match self.form.json {
                 true => listing.add(tree, found.path, found.node),
                 false => write_path(&mut stdout, found.path, self.print0),
             },
         )?;
         stdout.flush()?;
-        if self.json {
+        if self.form.json {
             output::json(&listing)?;
         }
         Ok(missing(wanted.missing()))
@@ -171,14 +170,13 @@ pub(crate) struct ExtractArgs {
     #[arg(long)]
     overwrite: bool,
     /// Give all files this owner and group, by their numbers
-    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<(u32, u32)>,
     /// Write at most this many bytes, holes not counted, and end with an error where there are more
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "1TiB")]
     limit: u64,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl ExtractArgs {
@@ -213,7 +211,7 @@ impl ExtractArgs {
         for remark in timed.report.remarks() {
             output::note!("{remark}");
         }
-        output::report(self.json, &timed, |timed| {
+        self.form.report(&timed, |timed| {
             timed.report.line(into.path(), timed.seconds).into()
         })?;
         let found = missing(wanted.missing());

@@ -2,17 +2,16 @@
 
 use super::common::{Engines, WholeArgs};
 use crate::Outcome;
-use crate::output::{self, Timed};
+use crate::output::{self, JsonArgs, Timed};
 use anyhow::{Context, Result};
-use indicatif::ProgressBar;
 use sidecore_block::format::ReadAt as _;
 use sidecore_block::pack::{Work, index_file};
 use sidecore_oci::convert::Original;
-use sidecore_oci::indexing::{Event, index_layers};
+use sidecore_oci::indexing::index_layers;
 use sidecore_oci::layer::Store;
 use sidecore_oci::local::Local;
 use sidecore_remote::access::{is_remote, name, open_bytes};
-use sidecore_terminal::progress::{Shape, bar, watched};
+use sidecore_terminal::progress::watched;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -36,9 +35,8 @@ pub(crate) struct Args {
     engines: Engines,
     #[command(flatten)]
     whole: WholeArgs,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl Args {
@@ -80,26 +78,17 @@ impl Args {
             index_file(&image, &name, self.output.as_deref(), work, on_bytes)
         })?;
         let timed = Timed::since(began, Some(engines), indexed);
-        output::report(self.json, &timed, |timed| {
-            timed.report.line(timed.seconds).into()
-        })
+        self.form
+            .report(&timed, |timed| timed.report.line(timed.seconds).into())
     }
 
     /// Indexes each layer of an image of containers.
     fn index_layers(&self, url: &str, image: &Original) -> Result<Outcome> {
         let store = Store::open(&self.layers)?;
         let mut said = Ok(());
-        let mut shown = ProgressBar::hidden();
-        let indexed = index_layers(image, &store, self.push, &mut |event| {
-            match event {
-                Event::Begins(blob_bytes) => {
-                    shown = bar(Shape::Bytes, blob_bytes);
-                    shown.set_message("indexing");
-                }
-                Event::Bytes(done) => shown.set_position(done),
-                Event::Ends => shown.finish_and_clear(),
-                Event::Layer(layer) if !self.json => said = output::line(&layer.line()),
-                Event::Layer(_) => {}
+        let indexed = index_layers(image, &store, self.push, &mut |layer| {
+            if !self.form.json {
+                said = output::line(&layer.line());
             }
             match said {
                 Ok(()) => ControlFlow::Continue(()),
@@ -107,7 +96,7 @@ impl Args {
             }
         })?;
         said?;
-        match (&indexed.pushed, self.json) {
+        match (&indexed.pushed, self.form.json) {
             (_, true) => output::json(&indexed)?,
             (Some(digest), _) => output::line(&format!("pushed {digest} next to {url}"))?,
             (None, _) if self.push => output::note!("no layer can be read by its parts"),

@@ -4,6 +4,7 @@
 //! Must stay true: none changes anything, and a server that hangs costs a bounded time.
 
 use super::common::{AccessArgs, MemoryArgs, OpenArgs};
+use crate::output::JsonArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
 use serde_json::json;
@@ -23,9 +24,8 @@ pub(crate) struct Args {
     access: AccessArgs,
     #[command(flatten)]
     memory: MemoryArgs,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl Args {
@@ -33,11 +33,11 @@ impl Args {
         let has_name = self.image.as_os_str() != "-";
         if has_name && tools::is_overlay_file(&self.image)? {
             let overlay = describe(&self.image)?;
-            return output::report(self.json, &overlay.json(), |_| overlay.text());
+            return self.form.report(&overlay.json(), |_| overlay.text());
         }
         let access = self.access.access()?;
         let index = access.open_to_look(&self.image, self.memory.bytes)?.index;
-        output::report(self.json, &ImageInfo::of(&index), |info| {
+        self.form.report(&ImageInfo::of(&index), |info| {
             info.text(&index, &access.keys_valid(&index))
         })
     }
@@ -53,9 +53,8 @@ pub(crate) struct DiffArgs {
     /// Compare overlays: the image that both stand on
     #[arg(long, value_name = "IMAGE")]
     base: Option<PathBuf>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl DiffArgs {
@@ -66,15 +65,14 @@ impl DiffArgs {
         let found = watched(Some(one.size_bytes()), "comparing", |on_bytes| {
             compare(&one, &two, share_base, on_bytes)
         })?;
-        output::report(self.json, &found, Differences::text)
+        self.form.report(&found, Differences::text)
     }
 }
 
 #[derive(clap::Args)]
 pub(crate) struct ListArgs {
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 #[derive(clap::Args)]
@@ -82,15 +80,14 @@ pub(crate) struct StatusArgs {
     /// The image, directory, device or address (unix:PATH, tcp:HOST:PORT) to describe
     #[arg(value_name = "IMAGE|DIR|DEVICE|ADDRESS")]
     name: Option<String>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl ListArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let exports = live::list(PATIENCE);
-        if self.json {
+        if self.form.json {
             output::json(&json!({ "exports": exports }))?;
         } else if exports.is_empty() {
             output::note!("nothing is mounted, attached or served");
@@ -114,7 +111,7 @@ impl StatusArgs {
             }
         }
         let is_found = self.name.is_none() || !exports.is_empty();
-        output::report(self.json, &json!({ "exports": exports }), |_| {
+        self.form.report(&json!({ "exports": exports }), |_| {
             live::descriptions(&exports)
         })?;
         Ok(Outcome::of(is_found))

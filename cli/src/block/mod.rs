@@ -13,7 +13,6 @@ mod store;
 mod unpack;
 
 pub(crate) use mount::FetchingArgs;
-pub(crate) use mount::helper::as_helper as as_mount_helper;
 pub(crate) use store::Command as StoreCommand;
 
 #[cfg(feature = "bench")]
@@ -91,7 +90,8 @@ impl Command {
         // `list` and `status` change nothing, and must not wait for an unmount.
         let is_alone = matches!(self, Self::Umount(_) | Self::Detach(_));
         if !is_alone && !matches!(self, Self::List(_) | Self::Status(_)) {
-            clean_after_the_dead();
+            // The remains of killed servers, whatever the command is.
+            StateDir::clean_after_the_dead();
         }
         run_each!(self; Pack Unpack Info Verify Index Mount Layer Umount Attach Detach Serve
             Memory List Status Commit Clone Rebase Snapshot Resize Diff Export Ls Cat Find Extract
@@ -99,9 +99,9 @@ impl Command {
     }
 }
 
-/// The keeper of a mount, where the program was started by its name.
-pub(crate) fn as_keeper(name: Option<&OsStr>) -> Option<ExitCode> {
-    (name? == keeper::NAME).then(|| {
+/// The helper of mount(8), or the keeper of a mount, where the program was started by its name.
+pub(crate) fn by_name(name: Option<&OsStr>) -> Option<ExitCode> {
+    let as_keeper = || {
         output::start_logging();
         match keeper::keep() {
             Ok(()) => ExitCode::SUCCESS,
@@ -110,13 +110,7 @@ pub(crate) fn as_keeper(name: Option<&OsStr>) -> Option<ExitCode> {
                 ExitCode::from(2)
             }
         }
-    })
-}
-
-/// Undoes the remains of killed servers, whatever the command is. A failure here does not stop the
-/// command.
-fn clean_after_the_dead() {
-    if let Err(error) = StateDir::of_user().clean_stale() {
-        tracing::warn!("cannot look for what dead servers have left: {error}");
-    }
+    };
+    let name = name?;
+    mount::helper::as_helper(name).or_else(|| (name == keeper::NAME).then(as_keeper))
 }

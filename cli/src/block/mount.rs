@@ -6,7 +6,7 @@
 
 pub(crate) mod helper;
 
-use super::common::{OpenArgs, OverlayArgs, status};
+use super::common::{OpenArgs, OverlayArgs};
 use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
@@ -16,9 +16,10 @@ use sidecore_export::attach::take_size;
 use sidecore_export::background::{Launch, OnReady, Starter};
 use sidecore_export::fuse::{FuseOptions, THREADS_MAX};
 use sidecore_export::mount::{FileSystem, Target, check_uuid, serve};
+use sidecore_export::serving::status;
 use sidecore_export::{ExportError, Ready};
-use sidecore_oci::Image;
-use sidecore_oci::layer::{LayerDevice, Store};
+use sidecore_oci::LayerMount;
+use sidecore_oci::layer::LayerDevice;
 use sidecore_remote::access::{is_remote, name};
 use sidecore_terminal::quantity;
 use sidecore_terminal::values::fitting_size;
@@ -254,34 +255,18 @@ impl LayerArgs {
             output::note!("mounted on {} ({})", dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
-        let target = match self.rootless {
-            true => Target::Tree { dir },
-            false => Target::Mount {
-                dir,
-                trusted: false,
-                file_systems: FileSystem::NAMES_DEFAULT.map(str::to_owned).to_vec(),
-            },
-        };
+        let target = Target::untrusted(dir, self.rootless);
         let threads = self.fuse.threads.map(usize::from);
         let options = LayerDevice::fuse_options(threads, launch.keeping());
+        let layer = LayerMount {
+            image: &self.image,
+            digest: self.digest.as_deref(),
+            layers: &self.layers,
+            trust_index: self.fetching.trust_index,
+            rate_bytes: self.fetching.rate,
+        };
         launch.serve(|starter: &Starter<'_>| {
-            let store = Store::open(&self.layers)?;
-            let (digest, trusts) = (self.digest.as_deref(), self.fetching.trust_index);
-            let (name, device) = Image::open_layer(&self.image, digest, &store, trusts)?;
-            let status = |ready: &Ready| {
-                let place = ready.place.display().to_string();
-                device.status(&name, target.way(), place)
-            };
-            let source: Arc<dyn BlockSource> = device.clone();
-            let serve = |told: OnReady<'_>| {
-                let ready = |ready: &Ready| -> io::Result<()> {
-                    told(ready)?;
-                    device.fetch_rest(self.fetching.rate);
-                    Ok(())
-                };
-                serve(source, Path::new(&name), &target, options, ready)
-            };
-            starter.run(status, |_| Ok(()), serve)?;
+            layer.serve(&target, options, starter)?;
             Ok(Outcome::Done)
         })
     }

@@ -2,8 +2,8 @@
 //! `resize` and `commit`.
 
 use super::common::{AccessArgs, MemoryArgs, OpenArgs, OutputArgs, SealArgs, TimeArgs};
-use crate::output::Timed;
-use crate::{Outcome, output};
+use crate::Outcome;
+use crate::output::{JsonArgs, Timed};
 use anyhow::{Context, Result};
 use serde_json::json;
 use sidecore_block::format::lock::Cipher;
@@ -41,9 +41,8 @@ pub(crate) struct CloneArgs {
     size: Option<u64>,
     #[command(flatten)]
     base: BaseArgs,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl CloneArgs {
@@ -63,7 +62,7 @@ impl CloneArgs {
                 CloneKind::New
             }
         };
-        output::report(self.json, &json!({ "kind": kind }), |_| {
+        self.form.report(&json!({ "kind": kind }), |_| {
             kind.text(&self.overlay, &self.new)
         })
     }
@@ -113,9 +112,8 @@ pub(crate) struct RebaseArgs {
     /// Grain of NEW: a power of two from 4KiB to 64KiB [default: as OVERLAY has it]
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     grain: Option<u64>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl RebaseArgs {
@@ -140,9 +138,8 @@ impl RebaseArgs {
         let rebased = watched(total, "comparing", |on_bytes| {
             rebase(from, (&onto, &name), to, on_bytes)
         })?;
-        output::report(self.json, &rebased, |rebased| {
-            rebased.text(&self.new, &name)
-        })
+        self.form
+            .report(&rebased, |rebased| rebased.text(&self.new, &name))
     }
 }
 
@@ -155,16 +152,15 @@ pub(crate) struct SnapshotArgs {
     /// File of the new overlay [default: the overlay's name and a number]
     #[arg(value_name = "NEW")]
     new: Option<PathBuf>,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl SnapshotArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
         let taken = live::snapshot(&self.export, self.new.as_deref(), PATIENCE);
         let taken = taken.map_err(anyhow::Error::msg)?;
-        output::report(self.json, &taken, Snapshot::text)
+        self.form.report(&taken, Snapshot::text)
     }
 }
 
@@ -178,9 +174,8 @@ pub(crate) struct ResizeArgs {
     size: u64,
     #[command(flatten)]
     base: BaseArgs,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl ResizeArgs {
@@ -199,7 +194,8 @@ impl ResizeArgs {
                 resized.map_err(anyhow::Error::msg)?
             }
         };
-        output::report(self.json, &resized, |resized| resized.text(&self.name))
+        self.form
+            .report(&resized, |resized| resized.text(&self.name))
     }
 }
 
@@ -236,19 +232,16 @@ impl CommitArgs {
         let began = Instant::now();
         let top = uppermost(&self.overlays)?.context("name an overlay")?;
         let seal = self.seal.signer()?;
-        let is_named = !self.recipient.is_empty() || self.new_passphrase_file.is_some();
-        let readers =
-            is_named.then(|| Readers::of(&self.recipient, self.new_passphrase_file.as_deref()));
-        let readers = readers.transpose()?;
+        let readers = Readers::named(&self.recipient, self.new_passphrase_file.as_deref())?;
         // In-flight frames get a quarter.
         let on_their_way = self.open.memory / 4;
         let memory_bytes = self.open.memory - on_their_way;
         let device = self.open.device_of(&self.open.image, memory_bytes)?;
         let index = device.index();
-        let cipher = index
-            .lock()
-            .map_or_else(Cipher::fastest, |lock| lock.cipher());
-        let lock = readers.map(|it| it.locker(cipher)).transpose()?;
+        let cipher = index.lock().map(|lock| lock.cipher());
+        let lock = readers
+            .map(|it| it.locker(cipher.unwrap_or_else(Cipher::fastest)))
+            .transpose()?;
         let overlay = open_to_read(device.clone(), top)?;
         let held_bytes = on_their_way + index.memory_bytes().to_u64();
         let limits = self.time.limits(held_bytes);

@@ -1,6 +1,6 @@
 //! `sidecore block pack`.
 
-use super::common::{Engines, OutputArgs, SealArgs, WholeArgs, parse_owner};
+use super::common::{Engines, OutputArgs, SealArgs, WholeArgs};
 use crate::Outcome;
 use crate::output::{self, Timed};
 use anyhow::{Context, Result};
@@ -16,7 +16,7 @@ use sidecore_oci::convert::{Original, Packing, convert};
 use sidecore_sys::input;
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
-use sidecore_terminal::values::{named, one_of};
+use sidecore_terminal::values::{named, one_of, owner};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST")]
     first: Option<PathBuf>,
     /// Give all files of the tree this owner and group, by their numbers
-    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<(u32, u32)>,
     /// Give all files of the tree this time of their last change, in seconds since 1970
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
@@ -150,16 +150,12 @@ impl Args {
         options.limits.memory_bytes -= source_bytes;
         (options.cdc, options.thin) = (self.cdc, self.thin);
         let source = self.open_source(form, source_bytes)?;
-        let inner = source.inner;
         let target = self.output.target();
         let report = watched(source.size_bytes, "packing", |on_bytes| {
             pack_guarded(source, target, &options, guard, on_bytes)
         })?;
-        let inner = inner.map(Kind::name);
-        let timed = Timed::since(began, Some(options.engines), Packed { report, inner });
-        self.output.report(&timed, |packed, path, seconds| {
-            packed.report.text(path, seconds)
-        })
+        let timed = Timed::since(began, Some(options.engines), report);
+        self.output.report(&timed, Report::text)
     }
 
     fn locker(&self) -> Result<Locker, SecretError> {
@@ -201,10 +197,7 @@ impl Args {
     }
 
     fn open_source(&self, form: Form, memory_bytes: u64) -> Result<Source> {
-        let mut rules = Rules::default();
-        for pattern in &self.exclude {
-            rules.exclude(pattern);
-        }
+        let mut rules = Rules::new(&self.exclude, self.owner, self.mtime);
         if let Some(list) = &self.first {
             let is_source = list.as_os_str() == "-" && self.source.as_os_str() == "-";
             anyhow::ensure!(!is_source, "standard input is SRC and --first; name a file");
@@ -212,8 +205,6 @@ impl Args {
             let bytes = bytes.with_context(|| format!("cannot read {}", list.display()))?;
             rules.store_first(&bytes);
         }
-        rules.owner = self.owner;
-        rules.mtime_s = self.mtime;
         let scratch = scratch_directory(self.output.path());
         let tree = (self.inner, &rules);
         let mut source = Source::open_in(&self.source, form, tree, &scratch, memory_bytes)?;
@@ -223,14 +214,6 @@ impl Args {
         }
         Ok(source)
     }
-}
-
-/// The report, and the file system that was made.
-#[derive(serde::Serialize)]
-struct Packed {
-    #[serde(flatten)]
-    report: Report,
-    inner: Option<&'static str>,
 }
 
 /// Bytes of a list of files: paths of some millions.

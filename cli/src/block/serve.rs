@@ -7,28 +7,22 @@
 //! command with status 0 after the replies in flight, with the Unix socket removed. This takes at
 //! most a second, or ten where writes have to be kept; every acknowledged write is durable then.
 
-use super::common::{OpenArgs, OverlayArgs, SectorArgs, status};
+use super::common::{OpenArgs, OverlayArgs, SectorArgs};
 use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::opened::Opened;
+use sidecore_block::source::BlockSource;
 use sidecore_export::guest_memory;
-use sidecore_export::live::{run_until_signal, subtitle};
-use sidecore_export::nbd::{Address, Options, Server, Tls, bitmap_name};
-use sidecore_export::vhost_user;
+use sidecore_export::nbd::{Address, Options, Tls, bitmap_name};
+use sidecore_export::serving::Serving;
 use sidecore_remote::access::name;
 use sidecore_remote::trace_parts;
-use sidecore_status::Status;
+use sidecore_status as status;
 use sidecore_sys::activation::take_listeners;
-use sidecore_sys::ending::Watch;
 use sidecore_terminal::quantity;
-use std::convert::Infallible;
-use std::io;
-use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -77,10 +71,15 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
+        let (name, metrics) = (name(&self.open.image), self.metrics.address());
         if let Some(socket) = &self.vhost_user {
             let _recording = self.trace.begin("block serve")?;
             let opened = self.overlay.open(&self.open)?;
-            opened.serve(|opened| self.serve_guests(socket, opened))?;
+            let (queues, sector_bytes) = (self.queues, self.sectors.sector_size);
+            opened.serve(|opened| -> Result<()> {
+                let disk = serving(opened, &name, metrics.as_ref());
+                Ok(disk.disk(socket, queues, sector_bytes)?)
+            })?;
             return Ok(Outcome::Done);
         }
         let passed = take_listeners().context("cannot take the sockets of LISTEN_FDS")?;
@@ -95,35 +94,18 @@ impl Args {
         // Written last: the wait for it is bounded by the disk alone.
         let _recording = self.trace.begin("block serve")?;
         let opened = self.overlay.open(&self.open)?;
-        opened.serve(|opened| self.serve_clients(passed, tls, opened))?;
+        opened.serve(|opened| -> Result<()> {
+            let options = self.options(&*opened.source, tls);
+            let bound = |address: &Address| output::note!("serving at {address}");
+            let clients = serving(opened, &name, metrics.as_ref());
+            Ok(clients.nbd(&self.nbd, passed, options, bound)?)
+        })?;
         Ok(Outcome::Done)
     }
 
-    fn serve_guests(&self, socket: &Path, opened: &Opened) -> Result<()> {
-        let signals = Watch::begin().context("cannot watch for signals")?;
-        let name = name(&self.open.image);
-        let (source, sector_bytes) = (Arc::clone(&opened.source), self.sectors.sector_size);
-        let serial = subtitle(&name, false);
-        let server = vhost_user::Server::bind(source, socket, self.queues, &serial, sector_bytes)?;
-        let (stopper, notifier) = (server.stopper(), server.notifier());
-        let grown = move || -> Result<(), Infallible> {
-            notifier.size_changed();
-            Ok(())
-        };
-        let bound = format!("vhost-user:{}", socket.display());
-        let status = status(opened, &name, "serve", &[bound], grown);
-        let (stop, metrics) = (move || stopper.stop(), self.metrics.address());
-        run_until_signal(signals, stop, metrics.as_ref(), &status, ready, || {
-            Ok(server.run()?)
-        })
-    }
-
-    fn serve_clients(&self, passed: Vec<OwnedFd>, tls: Option<Tls>, opened: &Opened) -> Result<()> {
-        let source = Arc::clone(&opened.source);
-        let signals = Watch::begin().context("cannot watch for signals")?;
-        let options = Options {
+    fn options(&self, source: &dyn BlockSource, tls: Option<Tls>) -> Options {
+        Options {
             name: self.name.clone(),
-            description: subtitle(&name(&self.open.image), source.writes().is_some()),
             clients_max: self.clients,
             bitmap: self.bitmap.clone(),
             // Clients of NBD may ask for any bytes of a disk with usual sectors.
@@ -132,25 +114,22 @@ impl Args {
                 large => large,
             },
             tls,
-            ..Options::for_source(&*source)
-        };
-        // Its standard output may be that of the program which waits for it.
-        let is_passed = !passed.is_empty();
-        let server = Server::bind_and_take(source, &self.nbd, passed, options)?;
-        for (given, bound) in self.nbd.iter().zip(server.addresses()) {
-            if *given != bound {
-                // Only a TCP address changes: its port 0 has become a real one.
-                output::note!("serving at {bound}");
-            }
+            ..Options::for_source(source)
         }
-        let bound: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
-        let status = listed(opened, &self.open, "serve", &bound);
-        let stopper = server.stopper();
-        let (stop, metrics) = (move || stopper.stop(), self.metrics.address());
-        let ready = || if is_passed { Ok(()) } else { ready() };
-        run_until_signal(signals, stop, metrics.as_ref(), &status, ready, || {
-            Ok(server.run()?)
-        })
+    }
+}
+
+/// An image in the foreground, which says `ready` once clients can connect.
+fn serving<'s>(
+    opened: &'s Opened,
+    name: &'s str,
+    metrics: Option<&'s status::Address>,
+) -> Serving<'s> {
+    Serving {
+        opened,
+        name,
+        metrics,
+        ready: || output::line("ready"),
     }
 }
 
@@ -186,37 +165,16 @@ impl GuestArgs {
                 .with_context(|| format!("cannot prefetch by {}", path.display()))?,
             None => Vec::new(),
         };
-        let opened = Opened::new(device, None);
-        opened.serve(|opened| self.serve(opened, prefetch))?;
-        Ok(Outcome::Done)
-    }
-
-    fn serve(&self, opened: &Opened, prefetch: Vec<Range<u64>>) -> Result<()> {
-        let signals = Watch::begin().context("cannot watch for signals")?;
         let options = guest_memory::Options {
             clients_max: self.clients,
             around_bytes: self.around,
             prefetch,
         };
-        let source = Arc::clone(&opened.source);
-        let server = guest_memory::Server::bind(source, &self.socket, options)?;
-        let bound = format!("memory:{}", self.socket.display());
-        let status = listed(opened, &self.open, "memory", &[bound]);
-        let stopper = server.stopper();
-        let (stop, metrics) = (move || stopper.stop(), self.metrics.address());
-        run_until_signal(signals, stop, metrics.as_ref(), &status, ready, || {
-            Ok(server.run()?)
-        })
+        let (name, metrics) = (name(&self.open.image), self.metrics.address());
+        Opened::new(device, None).serve(|opened| -> Result<()> {
+            let memory = serving(opened, &name, metrics.as_ref());
+            Ok(memory.memory(&self.socket, options)?)
+        })?;
+        Ok(Outcome::Done)
     }
-}
-
-/// The status of a server whose clients learn of another size when they connect again.
-fn listed(opened: &Opened, open: &OpenArgs, way: &'static str, bound: &[String]) -> Arc<Status> {
-    let grown = || Ok::<_, Infallible>(());
-    status(opened, &name(&open.image), way, bound, grown)
-}
-
-/// Prints that clients can connect.
-fn ready() -> io::Result<()> {
-    output::line("ready")
 }

@@ -3,8 +3,8 @@
 //! Why here: the arguments; the store is `sidecore_store`'s, and its place `sidecore_remote`'s.
 
 use super::common::{Engines, OpenArgs, OutputArgs};
-use crate::output::Timed;
-use crate::{Outcome, output};
+use crate::output::{JsonArgs, Timed};
+use crate::{Outcome, run_each};
 use anyhow::Result;
 use clap::Subcommand;
 use serde::Serialize;
@@ -51,18 +51,7 @@ pub(crate) enum Command {
 
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
-        match self {
-            Self::List(args) => args.list(),
-            Self::Stat(args) => args.stat(),
-            Self::Init(args) => args.run(),
-            Self::Domain(args) => args.run(),
-            Self::Put(args) => args.run(),
-            Self::Get(args) => args.run(),
-            Self::Verify(args) => args.run(),
-            Self::Copy(args) => args.run(),
-            Self::Remove(args) => args.run(),
-            Self::Gc(args) => args.run(),
-        }
+        run_each!(self; List Stat Init Domain Put Get Verify Copy Remove Gc)
     }
 }
 
@@ -71,9 +60,8 @@ impl Command {
 pub(crate) struct StoreArgs {
     /// Folder of the store, or s3://BUCKET/PREFIX
     store: PathBuf,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 /// The keys of an encrypted store.
@@ -99,10 +87,11 @@ impl StoreArgs {
     }
 
     fn report<R: Serialize>(&self, report: &R, text: impl FnOnce(&R) -> Text) -> Result<Outcome> {
-        output::report(self.json, report, text)
+        self.form.report(report, text)
     }
 
-    fn stat(self) -> Result<Outcome> {
+    /// As the arguments of `store stat`.
+    fn run(self) -> Result<Outcome> {
         self.report(&self.open()?.totals()?, Totals::text)
     }
 }
@@ -114,7 +103,8 @@ impl KeyArgs {
 }
 
 impl KeyedArgs {
-    fn list(self) -> Result<Outcome> {
+    /// As the arguments of `store list`.
+    fn run(self) -> Result<Outcome> {
         let domain = self.keys.domain()?;
         let versions = self.at.open()?.versions(&domain)?;
         let report = json!({ "versions": versions });
@@ -130,15 +120,14 @@ pub(crate) struct InitArgs {
     /// chunks, and have longer lists of them
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "64KiB")]
     chunk: u64,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl InitArgs {
     fn run(self) -> Result<Outcome> {
         let store = create(&self.store, self.chunk)?;
-        output::report(self.json, &Made::of(&self.store, &store), Made::text)
+        self.form.report(&Made::of(&self.store, &store), Made::text)
     }
 }
 
@@ -149,9 +138,8 @@ pub(crate) struct DomainArgs {
     /// Add a key to the file
     #[arg(long)]
     rotate: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl DomainArgs {
@@ -160,7 +148,7 @@ impl DomainArgs {
             true => Domain::rotate(&self.file)?,
             false => Domain::create(&self.file).map(|()| 1)?,
         };
-        output::report(self.json, &Keys::of(&self.file, key), Keys::text)
+        self.form.report(&Keys::of(&self.file, key), Keys::text)
     }
 }
 
@@ -272,9 +260,8 @@ pub(crate) struct CopyArgs {
     /// Let names stand for the copied versions, whatever they stand for there
     #[arg(long)]
     replace: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl CopyArgs {
@@ -283,7 +270,7 @@ impl CopyArgs {
         let copied = watched(None, "copying", |on_bytes| {
             copy(&from, &self.to, &self.name, self.replace, on_bytes)
         })?;
-        output::report(self.json, &copied, Copied::text)
+        self.form.report(&copied, Copied::text)
     }
 }
 

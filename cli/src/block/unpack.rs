@@ -1,8 +1,8 @@
 //! `sidecore block unpack`, `verify` and `export`: an image from its first byte to its last.
 
 use super::common::{AccessArgs, ContentsArgs, Engines, OutputArgs, TimeArgs, WholeArgs};
-use crate::output::Timed;
-use crate::{Outcome, output};
+use crate::Outcome;
+use crate::output::{JsonArgs, Timed};
 use anyhow::{Context, Result};
 use sidecore_block::pack::{
     Exported, FlatFormat, Limits, Unpacked, Work, export, unpack_image, verify_image,
@@ -65,9 +65,8 @@ pub(crate) struct VerifyArgs {
     image: PathBuf,
     #[command(flatten)]
     walk: WalkArgs,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl VerifyArgs {
@@ -78,13 +77,11 @@ impl VerifyArgs {
         let mut verified = watched(Some(index.raw_bytes()), "verifying", |on_bytes| {
             verify_image(image, index, work, on_bytes)
         })?;
-        let compared = opened.remote.as_ref().map(|remote| remote.check_sha256());
-        let compared = compared.transpose();
-        let compared = compared.context("cannot compare the layer's digest")?;
-        verified.digest_matches = compared.flatten();
+        let compared = opened.check_sha256();
+        verified.digest_matches = compared.context("cannot compare the layer's digest")?;
         let outcome = Outcome::of(verified.is_sound());
         let timed = Timed::since(began, Some(work.engines), verified);
-        output::report(self.json, &timed, |timed| {
+        self.form.report(&timed, |timed| {
             timed.report.text(&name(&self.image), timed.seconds)
         })?;
         Ok(outcome)

@@ -9,7 +9,7 @@
 use super::fuse::FuseOptions;
 use super::loopdev;
 use super::mount::{
-    Flusher, GRACE, Target, Undoing, Undone, above, after_death, ending, gone_within, undo,
+    GRACE, Target, Undoing, Undone, above, after_death, ending, flusher, gone_within, undo,
 };
 use super::state::{Entry, StateDir, table};
 use super::ublk;
@@ -71,13 +71,13 @@ pub fn take_size(place: &Path) -> Result<(), ExportError> {
 }
 
 /// Removes a device that [`serve`] made. With `force`, users of the device do not prevent it: they
-/// get errors if it is read-only, and keep using it if it is writable. `flusher` flushes written
-/// data before and after.
+/// get errors if it is read-only, and keep using it if it is writable. A process of its own
+/// flushes written data before and after: call it in the program `sidecore`.
 ///
 /// # Errors
 /// [`ExportError::NotAttached`], [`ExportError::DeviceBusy`], [`ExportError::NotFlushed`] (nothing
 /// has changed then), or the system's.
-pub fn detach(device: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undone, ExportError> {
+pub fn detach(device: &Path, force: bool) -> Result<Undone, ExportError> {
     let states = StateDir::of_user();
     let path = device.canonicalize().unwrap_or_else(|_| device.to_owned());
     if let Some(dev_id) = ublk::dev_id_of(&path) {
@@ -101,7 +101,7 @@ pub fn detach(device: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undon
         refuse_if_used(&entry, &path, &mounts)?;
     }
     let mut hands = undo::Device {
-        undoing: Undoing::new(&entry, flusher),
+        undoing: Undoing::new(&entry, &flusher),
         number: entry.record.loop_number.unwrap_or_default(),
         mounts,
         error: None,

@@ -11,6 +11,7 @@ pub mod live;
 mod loopdev;
 pub mod mount;
 pub mod nbd;
+pub mod serving;
 pub mod state;
 mod ublk;
 pub mod vhost_user;

@@ -110,7 +110,7 @@ pub fn status(
 /// `grow` makes the device as large as asked, and returns its former size; `grown` then has its
 /// clients take that size, as far as they can.
 #[must_use]
-pub fn with_actions<E: Display, G: Display>(
+pub(crate) fn with_actions<E: Display, G: Display>(
     status: Arc<Status>,
     take: impl Fn(Option<&Path>) -> Result<(PathBuf, Duration), E> + Send + 'static,
     grow: impl Fn(u64) -> Result<u64, E> + Send + 'static,
@@ -148,7 +148,7 @@ pub fn with_actions<E: Display, G: Display>(
 ///
 /// # Errors
 /// Those of `run` and `ready`; [`ExportError::Metrics`], or no thread can be started.
-pub fn run_until_signal<E: From<ExportError> + From<io::Error>>(
+pub(crate) fn run_until_signal<E: From<ExportError> + From<io::Error>>(
     signals: Watch,
     stop: impl Fn() + Send + 'static,
     metrics: Option<&Address>,
@@ -207,7 +207,7 @@ impl Resized {
 /// Subtitle of a served image, for clients that list it: the last part of its name, and whether it
 /// is written.
 #[must_use]
-pub fn subtitle(image: &str, is_writable: bool) -> String {
+pub(crate) fn subtitle(image: &str, is_writable: bool) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     match is_writable {
         true => format!("{last}, written to an overlay"),

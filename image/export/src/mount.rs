@@ -18,14 +18,17 @@ pub(super) mod undo;
 pub use inner::{Content, FileSystem, check_uuid, detect};
 pub(super) use server::absolute;
 pub use server::{Target, serve};
-pub(crate) use undo::Flusher;
 pub use undo::flush_input;
+pub(crate) use undo::{Flusher, flusher};
 
 use super::ExportError;
 use super::state::{Entry, StateDir};
 use ending::Outcome;
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 pub(super) use undo::Undoing;
 
@@ -127,13 +130,13 @@ impl fmt::Display for By {
 }
 
 /// Undoes the set-up of `serve` on `dir`. With `force`, programs that use it do not prevent that:
-/// they get errors if it is read-only, and keep their open files if it is writable. `flusher`
-/// flushes written data before and after.
+/// they get errors if it is read-only, and keep their open files if it is writable. A process of its
+/// own flushes written data before and after: call it in the program `sidecore`.
 ///
 /// # Errors
 /// [`ExportError::NotMounted`], [`ExportError::Busy`] and [`ExportError::NotFlushed`] (nothing has
 /// changed then, unless it says otherwise), or the system's.
-pub fn umount(dir: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undone, ExportError> {
+pub fn umount(dir: &Path, force: bool) -> Result<Undone, ExportError> {
     let states = StateDir::of_user();
     let entry = find(&states, dir)?;
     // Leftovers of all dead servers are removed now; this mount too, if its server is dead.
@@ -152,9 +155,9 @@ pub fn umount(dir: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undone, 
         .find()
         .map_err(|e| ExportError::os("cannot read the mount table", e))?;
     let Some(found) = found else {
-        return already_gone(entry, &record.dir, force, flusher);
+        return already_gone(entry, &record.dir, force, &flusher);
     };
-    let mut hands = undo::Mount::new(entry, &record.dir, found, flusher);
+    let mut hands = undo::Mount::new(entry, &record.dir, found, &flusher);
     let outcome = ending::undo(&mut hands, entry.record.writable, force);
     let undoing = hands.into_undoing();
     if outcome == Outcome::Busy {
@@ -266,3 +269,25 @@ fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, ExportError> {
 /// Time limit for a server to notice that it is not needed any more.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Becomes `sidecore block mount` with these options, as [`fstab::words`] has them; returns where the image
+/// called `name` is on the folder already, for a `mount -a` that calls again. For a process that is
+/// `sidecore`.
+///
+/// # Errors
+/// The table of mounts cannot be read, or the command not be started.
+pub fn become_mount(
+    options: Vec<OsString>,
+    (source, name): (&Path, &str),
+    dir: &Path,
+) -> Result<(), ExportError> {
+    // The image's name is not in the table of mounts.
+    if is_mounted(Path::new(name), dir)? {
+        return Ok(());
+    }
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("sidecore").args(["block", "mount"]);
+    command.args(options).arg("--").args([source, dir]);
+    let what = "cannot start `sidecore block mount`";
+    Err(ExportError::os(what, command.exec()))
+}

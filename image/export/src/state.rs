@@ -215,6 +215,13 @@ impl StateDir {
         Ok(entries)
     }
 
+    /// Undoes the leftovers of dead servers of this user. A failure is logged.
+    pub fn clean_after_the_dead() {
+        if let Err(error) = Self::of_user().clean_stale() {
+            tracing::warn!("cannot look for what dead servers have left: {error}");
+        }
+    }
+
     /// Undoes the leftovers of dead servers. Called at the start of every command.
     ///
     /// # Errors

@@ -29,6 +29,18 @@ pub enum Existing {
     Force,
 }
 
+impl Existing {
+    /// Of two wishes, the first of which wins: to keep what is there, and to write to devices.
+    #[must_use]
+    pub fn of(keeps: bool, forces: bool) -> Self {
+        match (keeps, forces) {
+            (true, _) => Self::Keep,
+            (_, true) => Self::Force,
+            _ => Self::Replace,
+        }
+    }
+}
+
 /// A file being written.
 #[derive(Debug)]
 pub struct Output {

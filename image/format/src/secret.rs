@@ -85,6 +85,20 @@ impl Readers {
         Ok(readers)
     }
 
+    /// As [`Readers::of`], where any is named.
+    ///
+    /// # Errors
+    /// [`SecretError`].
+    pub fn named(
+        recipients: &[String],
+        passphrase: Option<&Path>,
+    ) -> Result<Option<Self>, SecretError> {
+        let is_named = !recipients.is_empty() || passphrase.is_some();
+        is_named
+            .then(|| Self::of(recipients, passphrase))
+            .transpose()
+    }
+
     /// Adds the owner of this public key, `age1...`.
     ///
     /// # Errors

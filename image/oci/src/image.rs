@@ -7,11 +7,17 @@
 use crate::build::Ranges;
 use crate::index::{INDEX_BYTES_MAX, Index};
 use crate::layer::{LayerDevice, LayerError, Store};
+use sidecore_export::background::{OnReady, Starter};
+use sidecore_export::fuse::FuseOptions;
+use sidecore_export::mount::{self, Target};
+use sidecore_export::{ExportError, Ready};
+use sidecore_format::source::BlockSource;
 use sidecore_remote::blob::RemoteBlob;
 use sidecore_remote::fault::Fault;
 use sidecore_remote::{ImageManifest, Location, Repository, Retry};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Reasons why an image or its layers cannot be used.
@@ -35,6 +41,9 @@ pub enum ImageError {
     /// A layer.
     #[error(transparent)]
     Layer(#[from] LayerError),
+    /// The mount of a layer.
+    #[error(transparent)]
+    Export(#[from] ExportError),
     /// No layer is named, and the image has several, of these digests.
     #[error("the image has {} layers; name one with --digest: {}", .0.len(), .0.join(" "))]
     Several(Vec<String>),
@@ -320,3 +329,48 @@ pub(crate) const LAYER: &str = "org.sidecore.layer.digest";
 /// Annotation: the layer lacks entries of directories. No signature covers it; the UUID in the
 /// image does ([`crate::tree::uuid_digits`]).
 pub(crate) const IMPLIED: &str = "org.sidecore.layer.implied-directories";
+
+/// A layer of an image in a registry that is mounted.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerMount<'l> {
+    /// The image's URL.
+    pub image: &'l str,
+    /// Digest of the layer; the image's only one unless given.
+    pub digest: Option<&'l str>,
+    /// Folder of layers and their indexes.
+    pub layers: &'l Path,
+    /// Use an index from the registry.
+    pub trust_index: bool,
+    /// Bytes a second at which the rest is fetched in the background; 0 for no bound.
+    pub rate_bytes: u64,
+}
+
+impl LayerMount<'_> {
+    /// Serves the layer at `target` until that is undone, and fetches its rest meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn serve(
+        &self,
+        target: &Target,
+        options: FuseOptions,
+        starter: &Starter<'_>,
+    ) -> Result<(), ImageError> {
+        let store = Store::open(self.layers)?;
+        let (name, device) = Image::open_layer(self.image, self.digest, &store, self.trust_index)?;
+        let status = |ready: &Ready| {
+            let place = ready.place.display().to_string();
+            device.status(&name, target.way(), place)
+        };
+        let source: Arc<dyn BlockSource> = device.clone();
+        let serve = |told: OnReady<'_>| {
+            let ready = |ready: &Ready| -> io::Result<()> {
+                told(ready)?;
+                device.fetch_rest(self.rate_bytes);
+                Ok(())
+            };
+            mount::serve(source, Path::new(&name), target, options, ready)
+        };
+        Ok(starter.run(status, |_| Ok(()), serve)?)
+    }
+}

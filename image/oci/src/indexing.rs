@@ -11,6 +11,7 @@ use crate::layer::Store;
 use serde::Serialize;
 use sidecore_bare::text::bytes;
 use sidecore_bare::width::ToU64;
+use sidecore_terminal::progress::watched;
 use std::ops::ControlFlow;
 
 /// A layer that has an index now.
@@ -37,19 +38,6 @@ pub struct IndexedLayers {
     pub layers: Vec<IndexedLayer>,
     /// Digest of the artifact that holds the indexes, where it was pushed.
     pub pushed: Option<String>,
-}
-
-/// An event of [`index_layers`].
-#[derive(Debug, Clone, Copy)]
-pub enum Event<'a> {
-    /// A blob of that number of bytes is read now.
-    Begins(u64),
-    /// That number of its bytes have come.
-    Bytes(u64),
-    /// It was read, or could not be.
-    Ends,
-    /// The layer has an index.
-    Layer(&'a IndexedLayer),
 }
 
 impl IndexedLayer {
@@ -83,8 +71,8 @@ impl IndexedLayer {
 }
 
 /// Gives each layer of an image an index in `store`. With `push`, indexes of an image in a registry
-/// are pushed next to it. Where `on_event` breaks at a layer, nothing more is read, and nothing
-/// pushed.
+/// are pushed next to it. Where `on_layer` breaks at a layer, nothing more is read, and nothing
+/// pushed. Standard error shows the progress where it is a terminal.
 ///
 /// # Errors
 /// [`ConvertError`]; layers that were read before have their index.
@@ -92,7 +80,7 @@ pub fn index_layers(
     image: &Original,
     store: &Store,
     push: bool,
-    on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    on_layer: &mut dyn FnMut(&IndexedLayer) -> ControlFlow<()>,
 ) -> Result<IndexedLayers, ConvertError> {
     let mut layers = Vec::new();
     let mut lazy = Vec::new();
@@ -100,17 +88,12 @@ pub fn index_layers(
         let index = match store.index(sha256) {
             Some((index, true)) => index,
             // One from elsewhere is proved by the pass that makes it again.
-            _ => {
-                let _ = on_event(Event::Begins(*blob_bytes));
-                let fetched = image.fetch_whole(store, sha256, &mut |done| {
-                    let _ = on_event(Event::Bytes(done));
-                });
-                let _ = on_event(Event::Ends);
-                fetched?
-            }
+            _ => watched(Some(*blob_bytes), "indexing", |on_bytes| {
+                image.fetch_whole(store, sha256, on_bytes)
+            })?,
         };
         let layer = IndexedLayer::of(sha256, &index);
-        let goes_on = on_event(Event::Layer(&layer)).is_continue();
+        let goes_on = on_layer(&layer).is_continue();
         layers.push(layer);
         if !goes_on {
             return Ok(IndexedLayers {

@@ -32,4 +32,4 @@ mod tar;
 mod tests;
 mod tree;
 
-pub use image::{Image, ImageError};
+pub use image::{Image, ImageError, LayerMount};

@@ -66,6 +66,16 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Reads a remote image as a whole and compares it with the digest by which it is named; `None`
+    /// where there is none.
+    ///
+    /// # Errors
+    /// The image cannot be read.
+    pub fn check_sha256(&self) -> io::Result<Option<bool>> {
+        let remote = self.remote.as_ref();
+        remote.map_or(Ok(None), |remote| remote.check_sha256())
+    }
+
     /// The bounds of a walk over the image within those by which it was opened: compressed frames
     /// of a remote one take half of the memory.
     #[must_use]

@@ -6,15 +6,14 @@
 
 use super::Args;
 use crate::output;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{ArgAction, Args as _, Parser};
+use sidecore_export::mount::become_mount;
 use sidecore_export::mount::fstab::{self, OptionError};
-use sidecore_export::mount::is_mounted;
 use sidecore_remote::access::name;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// Mounts a compressed image, for mount(8).
 #[derive(Parser)]
@@ -45,8 +44,8 @@ struct Words {
 }
 
 /// The helper's work, where the program was started by its name.
-pub(crate) fn as_helper(name: Option<&OsStr>) -> Option<ExitCode> {
-    let name = Path::new(name?).file_name()?;
+pub(crate) fn as_helper(name: &OsStr) -> Option<ExitCode> {
+    let name = Path::new(name).file_name()?;
     (name == NAME).then(|| {
         let words = Words::parse();
         let Err(error) = run(&words) else {
@@ -60,15 +59,13 @@ pub(crate) fn as_helper(name: Option<&OsStr>) -> Option<ExitCode> {
 /// Becomes `sidecore block mount`, or returns where there is nothing to do.
 fn run(words: &Words) -> Result<()> {
     let options = options(&words.options, words.sloppy)?;
-    // `mount -a` calls again for an image whose name is not in the table of mounts.
-    if words.fake || is_mounted(Path::new(&name(&words.source)), &words.dir)? {
-        return Ok(());
+    match words.fake {
+        true => Ok(()),
+        false => {
+            let (source, name) = (&words.source, name(&words.source));
+            Ok(become_mount(options, (source, &name), &words.dir)?)
+        }
     }
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("sidecore").args(["block", "mount"]);
-    command.args(options).arg("--");
-    command.arg(&words.source).arg(&words.dir);
-    Err(command.exec()).context("cannot start `sidecore block mount`")
 }
 
 /// The arguments of `block mount` for options.

@@ -136,6 +136,8 @@ pub struct Report {
     pub zero_frames: u64,
     /// Root of the image's hash tree in hexadecimal digits, where it has one.
     pub root_hash: Option<String>,
+    /// The file system that was made of a directory or a tar.
+    pub inner: Option<&'static str>,
 }
 
 /// A file of contents that was written, for people.
@@ -266,6 +268,7 @@ pub fn pack_guarded(
     // Checked before the target is opened, as everything else that can fail early.
     options.check_level()?;
     let is_thin = options.is_thin(&source);
+    let inner = source.inner.map(|kind| kind.name());
     let mut writer = options.format.writer(&Layout {
         frame_bytes: options.frame_bytes,
         raw_bytes: source.size_bytes,
@@ -356,6 +359,7 @@ pub fn pack_guarded(
         frames,
         zero_frames,
         root_hash: ending.root.map(|root| crate::trust::digits_of(&root)),
+        inner,
     })
 }
 

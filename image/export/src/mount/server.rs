@@ -66,6 +66,20 @@ pub enum Target {
 }
 
 impl Target {
+    /// The file system inside on a directory, of a maker that is not trusted: read by the kernel, or
+    /// by this process for users that are not root.
+    #[must_use]
+    pub fn untrusted(dir: PathBuf, is_rootless: bool) -> Self {
+        match is_rootless {
+            true => Self::Tree { dir },
+            false => Self::Mount {
+                dir,
+                trusted: false,
+                file_systems: FileSystem::NAMES_DEFAULT.map(str::to_owned).to_vec(),
+            },
+        }
+    }
+
     /// The way of serving, as the list of servers names it.
     #[must_use]
     pub fn way(&self) -> &'static str {

@@ -31,6 +31,14 @@ use std::time::{Duration, Instant};
 /// another status and a message on standard error.
 pub(crate) type Flusher<'f> = dyn Fn() -> Command + 'f;
 
+/// The command of a process that flushes its standard input: `sidecore block umount --flush-input`,
+/// which calls [`super::flush_input`].
+pub(crate) fn flusher() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["block", "umount", "--flush-input"]);
+    command
+}
+
 /// Flushes the object open as standard input: the file system of a directory, else the file itself.
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 
 use sidecore_erofs::write::Meta;
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -22,10 +22,23 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// These patterns of what is left out ([`Rules::exclude`]), and this owner, group and time of
+    /// all files where they are given.
+    #[must_use]
+    pub fn new(exclude: &[OsString], owner: Option<(u32, u32)>, mtime_s: Option<i64>) -> Self {
+        let mut rules = Self {
+            owner,
+            mtime_s,
+            ..Self::default()
+        };
+        exclude.iter().for_each(|pattern| rules.exclude(pattern));
+        rules
+    }
+
     /// Leaves out what the pattern matches, and all below: a path from the tree's root, or, where
     /// the pattern has no slash, a name in any directory. `*` and `?` stand for bytes of one name,
     /// `**` for any number of directories.
-    pub fn exclude(&mut self, pattern: &OsStr) {
+    pub(crate) fn exclude(&mut self, pattern: &OsStr) {
         let pattern = pattern.as_bytes();
         let pattern = pattern.strip_suffix(b"/").unwrap_or(pattern);
         self.exclude.push(pattern.to_vec());

@@ -137,8 +137,24 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+
+/// Address of a service for containerd, written as `unix:PATH`.
+#[derive(Debug, Clone)]
+pub struct UnixAddress(pub PathBuf);
+
+impl FromStr for UnixAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            Some(path) if !path.is_empty() => Ok(Self(path.into())),
+            _ => Err("must be unix: and a path".into()),
+        }
+    }
+}
 
 /// Options of [`run`].
 #[derive(Debug, Clone)]
@@ -158,6 +174,27 @@ pub struct Config {
     pub layer_store: Option<PathBuf>,
     /// Address of the endpoint for metrics.
     pub metrics: Option<Address>,
+}
+
+impl Config {
+    /// The same with absolute paths: the service may leave its working directory.
+    ///
+    /// # Errors
+    /// There is no working directory.
+    pub fn absolute(self) -> io::Result<Self> {
+        let whole = |path: &PathBuf| std::path::absolute(path);
+        Ok(Self {
+            socket: whole(&self.socket)?,
+            root: whole(&self.root)?,
+            layer_store: self.layer_store.as_ref().map(whole).transpose()?,
+            verify_keys: self
+                .verify_keys
+                .iter()
+                .map(whole)
+                .collect::<Result<_, _>>()?,
+            ..self
+        })
+    }
 }
 
 /// Reasons why the snapshotter cannot run.

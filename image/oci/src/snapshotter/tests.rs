@@ -4,7 +4,7 @@ use super::grpc::Code;
 use super::messages::{Commit, Described, Info, Key, List, Listed, Mask, Mounts, Prepare, Update};
 use super::records::{Kind, Layer, Record, Records};
 use super::snapshots::Snapshots;
-use super::{Config, SnapshotterError, Stopper, mounts, run, stopper};
+use super::{Config, SnapshotterError, Stopper, UnixAddress, mounts, run, stopper};
 use crate::layer::Store;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -510,4 +510,16 @@ fn usage_passes_over_what_has_just_gone() {
     });
     assert_eq!(refused, None);
     assert_eq!(snapshots.usage("key").unwrap().inodes, 1);
+}
+
+#[test]
+fn an_address_is_unix_and_a_path() {
+    assert_eq!(
+        "unix:/run/s".parse::<UnixAddress>().unwrap().0,
+        Path::new("/run/s")
+    );
+    for odd in ["/run/s", "unix:", "tcp:1"] {
+        let refused = odd.parse::<UnixAddress>().unwrap_err();
+        assert_eq!(refused, "must be unix: and a path", "{odd}");
+    }
 }
