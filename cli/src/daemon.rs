@@ -33,7 +33,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     engines: Option<usize>,
     /// Time that an idle engine polls before it sleeps, in milliseconds
-    #[arg(long, value_name = "N", default_value_t = default_grace_ms())]
+    #[arg(long, value_name = "N")]
+    #[arg(default_value_t = DaemonOptions::default().grace.as_millis() as u64)]
     grace_ms: u64,
     /// Allow more engines than cores; they then take turns
     #[arg(long)]
@@ -88,10 +89,6 @@ pub(crate) struct Args {
     metrics: MetricsArgs,
 }
 
-fn default_grace_ms() -> u64 {
-    DaemonOptions::default().grace.as_millis() as u64
-}
-
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         ensure!(
@@ -101,7 +98,9 @@ impl Args {
         let signals = signals::begin_server()?;
         let recording = self.trace.begin("daemon")?;
         let registry = self.registry()?;
+        let default = DaemonOptions::default();
         let mut options = DaemonOptions {
+            socket: self.socket.unwrap_or(default.socket),
             engines: self.engines.unwrap_or(0),
             grace: Duration::from_millis(self.grace_ms),
             oversubscribe: self.oversubscribe,
@@ -115,11 +114,8 @@ impl Args {
             user_requests_max: self.user_requests.unwrap_or(0),
             registry,
             core: CoreOptions::of_this_machine(),
-            ..DaemonOptions::default()
+            ..default
         };
-        if let Some(socket) = self.socket {
-            options.socket = socket;
-        }
         for remark in options.fit() {
             output::note!("sidecore: {remark}");
         }

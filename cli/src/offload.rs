@@ -144,13 +144,7 @@ impl CallArgs {
             }
         };
         let us = median(&tried.taken_us);
-        let words = tried.words.map(|word| word.to_string()).join(" ");
-        let counters = client.counters();
-        let (on_engines, on_host) = (counters.on_engines, counters.on_host);
-        output::line(&format!("{name}: {words}"))?;
-        output::line(&format!(
-            "{on_engines} calls on the daemon's engines, {on_host} on this core; median {us:.2} us"
-        ))?;
+        output::lines(&tried.lines(name, &client, us))?;
         Ok(Outcome::Done)
     }
 }

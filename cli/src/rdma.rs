@@ -5,18 +5,16 @@ use crate::signals;
 use crate::{Outcome, output, run_each};
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use serde_json::json;
 use sidecore_net::sock::client::{Client, ClientOptions};
-use sidecore_rdma::ping::{Pinged, TEXT_BYTES_MAX, TEXT_BYTES_MIN};
-use sidecore_rdma::server::{Exchange, ping_kernel, ping_stack, serve_kernel, serve_stack};
-use sidecore_rdma::{Options, RdmaError, ReadyBy, Setup};
+use sidecore_rdma::ping::{TEXT_BYTES_MAX, TEXT_BYTES_MIN};
+use sidecore_rdma::server::{Exchange, PingReport, serve};
+use sidecore_rdma::{Options, ReadyBy, Setup};
 use sidecore_sys::ending::leave;
 use sidecore_sys::preload::Library;
 use std::ffi::OsString;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 #[derive(Subcommand)]
@@ -103,10 +101,7 @@ impl Common {
     }
 
     fn client(&self) -> Result<Option<Client>> {
-        let options = ClientOptions {
-            trust: self.server.trust(),
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions::trusting(self.server.trust());
         let attach = |path| Client::attach(path, &options);
         Ok(self.socket.as_deref().map(attach).transpose()?)
     }
@@ -122,23 +117,10 @@ impl Ping {
         };
         exchange.settle = Duration::from_millis(self.settle_ms);
         let (peer, rounds, bytes) = (self.address, self.rounds, self.bytes);
-        let pinged = match self.common.client()? {
-            Some(client) => ping_stack(client, peer, &exchange, rounds, bytes),
-            None => ping_kernel(peer, &exchange, rounds, bytes),
-        };
-        let (pinged, elapsed) = pinged.with_context(|| format!("cannot ping {peer}"))?;
-        let elapsed_s = elapsed.as_secs_f64();
-        let round_us = 1e6 * elapsed_s / pinged.rounds.max(1) as f64;
-        let report = json!({
-            "peer": peer,
-            "rounds": pinged.rounds,
-            "bytes_each_way": pinged.bytes,
-            "elapsed_s": elapsed_s,
-            "round_us": round_us,
-        });
-        output::report(self.json, &report, |_| {
-            format!("{}, {round_us:.1} us a round", pinged.line(peer)).into()
-        })
+        let client = self.common.client()?;
+        let report = PingReport::of(client, peer, &exchange, rounds, bytes);
+        let report = report.with_context(|| format!("cannot ping {peer}"))?;
+        output::report(self.json, &report, |report| report.line().into())
     }
 }
 
@@ -148,32 +130,11 @@ impl Serve {
         // Nothing needs writing back: connections end with the process.
         signals.stop_with(|| leave(0));
         let exchange = self.common.exchange();
-        let served = AtomicU64::new(0);
-        let told = |peer: SocketAddr, outcome: Result<Pinged, RdmaError>| {
-            let more = u64::from(!matches!(outcome, Err(RdmaError::NotIntroduced)));
-            let line = |error| format!("{peer}: {error}");
-            let line = outcome.map_or_else(line, |pinged| pinged.line(peer));
-            // Standard output may be closed: the server serves all the same.
-            output::line(&line).ok();
-            let served = served.fetch_add(more, Ordering::Relaxed) + more;
-            self.clients.is_none_or(|clients| served < clients)
-        };
-        let address = self.address;
-        match self.common.client()? {
-            Some(client) => {
-                output::ready(&address.to_string())?;
-                serve_stack(client, address, &exchange, told)
-            }
-            None => {
-                let listener = TcpListener::bind(address)
-                    .with_context(|| format!("cannot listen at {address}"))?;
-                // Port 0 has become a real one.
-                let address = listener.local_addr().unwrap_or(address);
-                output::ready(&address.to_string())?;
-                serve_kernel(&listener, &exchange, told)
-            }
-        }
-        .with_context(|| format!("cannot serve at {address}"))?;
+        let ready = |address: SocketAddr| output::ready(&address.to_string());
+        // Standard output may be closed: the server serves all the same.
+        let line = |line: &str| drop(output::line(line));
+        let (client, address) = (self.common.client()?, self.address);
+        serve(client, address, &exchange, self.clients, ready, line)?;
         signals.end();
         Ok(Outcome::Done)
     }

@@ -3,13 +3,11 @@
 //! Must stay true: the exit status is the program's, also where a signal ended it; nothing is
 //! printed unless the program cannot start.
 
-use super::up::{StackArgs, read_setup};
+use super::up::StackArgs;
 use crate::Outcome;
 use anyhow::{Context, Result};
 use sidecore_net_run::{Engine, Options, Status};
-use sidecore_sys::preload::{self, Library, PRELOAD};
 use std::ffi::OsString;
-use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -38,11 +36,8 @@ impl Args {
             sidecore_net_run::supervise(&self.options()?, &self.command, pipe)?;
             return Ok(Outcome::Done);
         }
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let mut supervisor = Command::new(program);
-        // The same words up to the program, which must stand behind `--`.
-        supervisor.args(std::env::args_os().skip(1).take_while(|word| word != "--"));
-        supervisor.arg("--supervise");
+        let supervisor = sidecore_net_run::supervisor("--supervise");
+        let supervisor = supervisor.context("cannot find this program")?;
         match sidecore_net_run::run(supervisor, &self.command)? {
             Status::Exited(status) => std::process::exit(status),
             Status::Killed(signal) => {
@@ -55,32 +50,16 @@ impl Args {
     }
 
     fn options(&self) -> Result<Options> {
-        let running = &self.stack.running;
-        let trust = running.server.trust();
-        let engine = match (&self.stack.config, &running.socket) {
-            (Some(path), _) => Engine::Hosted(Box::new(read_setup(path)?)),
-            (None, Some(socket)) => Engine::At(std::path::absolute(socket)?, trust),
-            (None, None) => Engine::find(trust, self.loopback),
-        };
-        // Without it, programs are served as static ones are.
-        let library = if self.no_rings {
-            None
-        } else {
-            LIBRARY
-                .find()
-                .inspect_err(|why| tracing::warn!("slower, without rings in shared memory: {why}"))
-                .ok()
-        };
-        Ok(Options {
-            preload: library.map(|library| preload::list(PRELOAD, library)),
+        let StackArgs { running, config } = &self.stack;
+        let (config, socket) = (config.as_deref(), running.socket.as_deref());
+        let engine = Engine::of(config, socket, running.server.trust(), self.loopback)?;
+        let options = Options {
             is_all: self.all,
             ..Options::new(engine, self.loopback)
+        };
+        Ok(match self.no_rings {
+            true => options,
+            false => options.with_rings(),
         })
     }
 }
-
-const LIBRARY: Library = Library {
-    name: "libsidecore_net_preload.so",
-    installed_name: None,
-    variable: "SIDECORE_NET_LIBRARY",
-};

@@ -2,14 +2,13 @@
 
 use crate::live::Running;
 use crate::{Outcome, output, signals};
-use anyhow::{Context, Result, bail};
-use sidecore_net::capture::{CaptureFile, CaptureOptions, Filter, record};
+use anyhow::{Context, Result};
+use sidecore_net::capture::{CaptureOptions, Filter, destination, record};
 use sidecore_net::sock::client::{sessions_of_all, status_of_all};
 use sidecore_net::sock::control::find_socket;
-use sidecore_net::summary::{STATES, SessionFilter, session_heading, session_lines};
+use sidecore_net::summary::{STATES, SessionFilter, facts, session_lines};
 use sidecore_terminal::Text;
 use sidecore_terminal::values::fitting_size;
-use std::io::{BufWriter, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,13 +33,7 @@ impl Args {
             output::text(sidecore_net::metrics::text(&status).trim_end())?;
             return Ok(Outcome::Done);
         }
-        output::report(self.json, &status, |status| {
-            let mut text = Text::new();
-            for (name, said) in sidecore_net::summary::facts(status) {
-                text.fact(name, said);
-            }
-            text
-        })
+        output::report(self.json, &status, |status| Text::of_facts(facts(status)))
     }
 }
 
@@ -80,12 +73,7 @@ impl SessionsArgs {
             output::json(&serde_json::json!({ "sessions": sessions }))?;
             return Ok(Outcome::Done);
         }
-        let program = |pid: i64| {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-            Some(format!("({})", name.trim_end()))
-        };
-        output::line(&session_heading())?;
-        output::lines(&session_lines(&sessions, program))?;
+        output::lines(&session_lines(&sessions))?;
         Ok(Outcome::Done)
     }
 }
@@ -99,8 +87,8 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "EXPRESSION", default_value = "")]
     filter: String,
     /// Bytes that are kept of each frame.
-    #[arg(short = 's', long, value_name = "BYTES", default_value_t = 262_144,
-          value_parser = clap::value_parser!(u32).range(64..=262_144))]
+    #[arg(short = 's', long, value_name = "BYTES", default_value_t = 262_144)]
+    #[arg(value_parser = clap::value_parser!(u32).range(64..=262_144))]
     frame_bytes: u32,
     /// End after this number of frames.
     #[arg(short = 'c', long, value_name = "N")]
@@ -128,22 +116,12 @@ pub(crate) struct CaptureArgs {
 
 impl CaptureArgs {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let is_standard = self.write.as_os_str() == "-";
-        if is_standard && self.file_bytes.is_some() {
-            bail!("--file-bytes divides files; write to one");
-        }
         // Before a file is replaced.
         Filter::parse(&self.filter)?;
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
         let (socket, trust) = self.running.find(find_socket);
         let name = self.write.display().to_string();
-        let file: Box<dyn Write> = if is_standard {
-            let output = std::io::stdout().lock();
-            Box::new(BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, output))
-        } else {
-            let file = CaptureFile::create(self.write, self.file_bytes, self.files);
-            Box::new(file.with_context(|| format!("cannot write {name}"))?)
-        };
+        let file = destination(&self.write, self.file_bytes, self.files)?;
         let options = CaptureOptions {
             filter: self.filter,
             frame_bytes_max: self.frame_bytes,
@@ -155,11 +133,9 @@ impl CaptureArgs {
             record(&socket, &trust, &options, file, &stop, begun).with_context(|| name.clone())?;
         match (self.json, summary.line(&name)) {
             (true, _) => output::json(&summary)?,
-            (false, line) if is_standard => output::note!("{line}"),
+            (false, line) if name == "-" => output::note!("{line}"),
             (false, line) => output::line(&line)?,
         }
         Ok(Outcome::Done)
     }
 }
-
-const OUTPUT_BUFFER_BYTES: usize = 1 << 20;

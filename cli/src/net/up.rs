@@ -10,10 +10,9 @@ use sidecore_net::setup::Setup;
 use sidecore_net::sock::client::ClientOptions;
 use sidecore_net::sock::control::find_socket;
 use sidecore_net_apps::{Service, attach_all, serve_engines};
-use sidecore_sys::input::read_text;
 use sidecore_terminal::quantity;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,7 +38,7 @@ impl Args {
         let signals = signals::begin_server()?;
         // Written after `signals.end`, without the bound of the end by a signal.
         let _recording = self.trace.begin("net up")?;
-        let mut setup = read_setup(&self.config)?;
+        let mut setup = Setup::read(&self.config)?;
         setup.socket = self.socket.or(setup.socket);
         if let Some(bytes) = self.memory {
             setup.set_memory(usize::try_from(bytes)?);
@@ -62,15 +61,6 @@ impl Args {
         Ok(Outcome::Done)
     }
 }
-
-/// Reads the configuration of a stack.
-pub(super) fn read_setup(path: &Path) -> Result<Setup> {
-    let named = || format!("cannot read {}", path.display());
-    let text = read_text(path, SETUP_BYTES_MAX).with_context(named)?;
-    Setup::parse(&text).with_context(|| path.display().to_string())
-}
-
-const SETUP_BYTES_MAX: u64 = 1 << 20;
 
 /// The stack that a command uses.
 #[derive(clap::Args)]
@@ -99,12 +89,9 @@ impl ServerArgs {
         let signals = signals::begin_server()?;
         let stop = signals.flag();
         let (socket, trust) = self.stack.running.find(find_socket);
-        let options = ClientOptions {
-            trust,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions::trusting(trust);
         let clients = match &self.stack.config {
-            Some(path) => vec![hosted::host(&read_setup(path)?, &options)?],
+            Some(path) => vec![hosted::host(&Setup::read(path)?, &options)?],
             None => attach_all(service, &socket, &options)?,
         };
         let mut said = Ok(());

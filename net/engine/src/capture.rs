@@ -7,8 +7,10 @@
 //! Only the engine's own user and root read frames. The engine's end is `sock/taps.rs`, with the
 //! layout of the ring. Source: draft-ietf-opsawg-pcapng, sections 4.1 to 4.6.
 
+mod file;
 pub(crate) mod filter;
 
+pub use file::destination;
 pub use filter::Filter;
 pub(crate) use filter::{is_within, parse_prefix};
 
@@ -24,7 +26,6 @@ use sidecore_attach::protocol::KIND_ATTACH;
 use sidecore_attach::{Introduction, Trust};
 use sidecore_bare::width::{ToU64 as _, ToUsize as _};
 use sidecore_sys::{SharedMap, Sharing, clock, local_socket};
-use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -85,6 +86,17 @@ pub enum CaptureError {
     /// The file.
     #[error("cannot write the capture: {0}")]
     Write(#[from] io::Error),
+    /// A file that cannot be made.
+    #[error("cannot write {}", path.display())]
+    Create {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Standard output that was to be several files.
+    #[error("--file-bytes divides files; write to one")]
+    Divided,
 }
 
 /// Writes the frames of the engines at `path` to `file` as pcapng, until `stop` or a limit of the
@@ -343,198 +355,12 @@ impl<W: Write> PcapNg<W> {
     }
 }
 
-/// Files of a capture that goes on in a new one where a frame does not fit.
-#[derive(Debug, Clone)]
-struct CaptureRing {
-    /// Their path: the number of each, from 1 on, stands before the extension (`out.1.pcapng`).
-    path: PathBuf,
-    /// Bytes of a file, at most, unless its only frame is larger.
-    file_bytes_max: u64,
-    /// The number of files that stay; the oldest is removed for a further one. None: all stay.
-    files_max: Option<u64>,
-}
-
-impl CaptureRing {
-    /// The path of a file.
-    fn file(&self, number: u64) -> PathBuf {
-        let mut name = self.path.file_stem().unwrap_or_default().to_os_string();
-        name.push(format!(".{number}"));
-        if let Some(extension) = self.path.extension() {
-            name.push(".");
-            name.push(extension);
-        }
-        self.path.with_file_name(name)
-    }
-}
-
-/// The file that is being written of several.
-#[derive(Debug)]
-struct Turn {
-    files: CaptureRing,
-    number: u64,
-    /// Frames in this file.
-    frames: u64,
-    /// The blocks with which each file begins.
-    head: Vec<Vec<u8>>,
-}
-
-/// A file of blocks, each passed to it in one piece. If the disk is full, it ends with a whole
-/// block, so that readers find no damage.
-#[derive(Debug)]
-pub struct CaptureFile {
-    file: File,
-    blocks: Vec<u8>,
-    /// Ends of the blocks in `blocks`.
-    ends: Vec<usize>,
-    /// Bytes of the whole blocks in the file.
-    whole_bytes: u64,
-    /// Its place among several files.
-    turn: Option<Turn>,
-}
-
-impl CaptureFile {
-    /// The empty file at `path`, or, where one may have `file_bytes_max` at most, the first of
-    /// several, of which the last `files_max` stay: `out.pcapng` becomes `out.1.pcapng`.
-    ///
-    /// # Errors
-    /// It cannot be created.
-    pub fn create(
-        path: PathBuf,
-        file_bytes_max: Option<u64>,
-        files_max: Option<u64>,
-    ) -> io::Result<Self> {
-        match file_bytes_max {
-            Some(file_bytes_max) => Self::first(CaptureRing {
-                path,
-                file_bytes_max,
-                files_max,
-            }),
-            None => File::create(path).map(Self::new),
-        }
-    }
-
-    fn new(file: File) -> Self {
-        Self {
-            file,
-            blocks: Vec::new(),
-            ends: Vec::new(),
-            whole_bytes: 0,
-            turn: None,
-        }
-    }
-
-    /// The first of several files.
-    fn first(files: CaptureRing) -> io::Result<Self> {
-        let number = 1;
-        let file = Self::new(File::create(files.file(number))?);
-        Ok(Self {
-            turn: Some(Turn {
-                files,
-                number,
-                frames: 0,
-                head: Vec::new(),
-            }),
-            ..file
-        })
-    }
-
-    /// True if a frame's block belongs to the next file.
-    fn is_full_for(&self, block: &[u8]) -> bool {
-        let Some(turn) = &self.turn else {
-            return false;
-        };
-        let bytes = self.whole_bytes + (self.blocks.len() + block.len()).to_u64();
-        kind_of(block) == PACKET && turn.frames > 0 && bytes > turn.files.file_bytes_max
-    }
-
-    /// Goes on in the next file, which begins as the first one did.
-    fn turn_over(&mut self) -> io::Result<()> {
-        self.flush()?;
-        let Some(turn) = &mut self.turn else {
-            return Ok(());
-        };
-        turn.number += 1;
-        turn.frames = 0;
-        self.file = File::create(turn.files.file(turn.number))?;
-        self.whole_bytes = 0;
-        for block in &turn.head {
-            self.blocks.extend(block);
-            self.ends.push(self.blocks.len());
-        }
-        let oldest = turn.files.files_max;
-        let oldest = oldest.map_or(0, |kept| turn.number.saturating_sub(kept));
-        // They are numbered from 1 on.
-        if oldest > 0 {
-            // The user may have moved it away.
-            std::fs::remove_file(turn.files.file(oldest)).ok();
-        }
-        Ok(())
-    }
-
-    /// Writes the blocks; the number of bytes that the file took.
-    fn write_blocks(&mut self) -> (usize, io::Result<()>) {
-        let mut taken = 0;
-        while taken < self.blocks.len() {
-            match self.file.write(&self.blocks[taken..]) {
-                Ok(0) => return (taken, Err(ErrorKind::WriteZero.into())),
-                Ok(count) => taken += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return (taken, Err(error)),
-            }
-        }
-        (taken, Ok(()))
-    }
-}
-
-impl Write for CaptureFile {
-    fn write(&mut self, block: &[u8]) -> io::Result<usize> {
-        if self.is_full_for(block) {
-            self.turn_over()?;
-        }
-        if let Some(turn) = &mut self.turn {
-            match kind_of(block) {
-                SECTION | INTERFACE => turn.head.push(block.to_vec()),
-                PACKET => turn.frames += 1,
-                _ => {}
-            }
-        }
-        // Blocks are never divided between two writes.
-        if self.blocks.len() + block.len() > FILE_BUFFER_BYTES {
-            self.flush()?;
-        }
-        self.blocks.extend(block);
-        self.ends.push(self.blocks.len());
-        Ok(block.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let (taken, written) = self.write_blocks();
-        let mut ends = self.ends.iter().rev();
-        let whole = ends.find(|end| **end <= taken).copied().unwrap_or(0);
-        self.whole_bytes += whole.to_u64();
-        if written.is_err() {
-            // Fails on a pipe or a device, which have no end to move.
-            self.file.set_len(self.whole_bytes).ok();
-        }
-        self.blocks.clear();
-        self.ends.clear();
-        written
-    }
-}
-
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     let value = &value[..value.len().min(OPTION_BYTES_MAX)];
     body.extend(code.to_le_bytes());
     body.extend(u16::try_from(value.len()).unwrap_or_default().to_le_bytes());
     body.extend(value);
     body.resize(body.len().next_multiple_of(4), 0);
-}
-
-/// The type of a block.
-fn kind_of(block: &[u8]) -> u32 {
-    block
-        .first_chunk()
-        .map_or(0, |kind| u32::from_le_bytes(*kind))
 }
 
 /// A time as its upper and its lower half.
@@ -552,8 +378,6 @@ fn wall_ns() -> u64 {
     since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
-/// Bytes of blocks that are written at once.
-const FILE_BUFFER_BYTES: usize = 1 << 20;
 /// Time between two looks at an empty ring.
 const NAP: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(5);

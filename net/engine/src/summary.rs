@@ -248,9 +248,21 @@ impl SessionFilter {
     }
 }
 
-/// Sessions as lines for people, two each, as `ss -ti` has them; `program` names a process.
+/// Sessions as lines for people under their heading, two each, as `ss -ti` has them, with the names
+/// of their processes.
 #[must_use]
-pub fn session_lines(sessions: &[Value], program: impl Fn(i64) -> Option<String>) -> Vec<String> {
+pub fn session_lines(sessions: &[Value]) -> Vec<String> {
+    let program = |pid: i64| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        Some(format!("({})", name.trim_end()))
+    };
+    let mut lines = vec![session_heading()];
+    lines.extend(lines_of(sessions, program));
+    lines
+}
+
+/// The same without the heading; `program` names a process.
+fn lines_of(sessions: &[Value], program: impl Fn(i64) -> Option<String>) -> Vec<String> {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut lines = Vec::new();
@@ -314,8 +326,7 @@ pub fn session_lines(sessions: &[Value], program: impl Fn(i64) -> Option<String>
 }
 
 /// The columns of [`session_lines`].
-#[must_use]
-pub fn session_heading() -> String {
+fn session_heading() -> String {
     format!(
         "{:<12} {:>7} {:>7} {:>22} {:>22} {}",
         "State", "Recv-Q", "Send-Q", "Local address:port", "Peer address:port", "Process"
@@ -415,7 +426,7 @@ mod tests {
             "rtt_us": 1500, "mss_bytes": 1448, "window_bytes": 14_480, "retransmits": 3,
             "congestion": "cubic", "pacing_bytes_per_s": 1000,
         });
-        let lines = session_lines(&[session, json!({})], |pid| Some(format!("(program{pid})")));
+        let lines = lines_of(&[session, json!({})], |pid| Some(format!("(program{pid})")));
         assert_eq!(lines.len(), 4);
         assert!(
             lines[0].ends_with("192.0.2.9:5555 pid=7 (program7)"),

@@ -9,6 +9,7 @@ use crate::ping::{self, Pinged};
 use crate::{Adapter, Connection, Options, RdmaError, Request, StackStream, Stream};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
+use serde::Serialize;
 use sidecore_attach::{Admission, AdmissionLimits, Arrival, Reception, network_of};
 use sidecore_net::sock::client::{Client, Socket};
 use std::cell::RefCell;
@@ -18,6 +19,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -237,6 +239,117 @@ impl Waiting {
             due.saturating_sub(self.begun.elapsed()).min(longest)
         })
     }
+}
+
+/// An exchange that a client has completed.
+#[derive(Debug, Clone, Serialize)]
+pub struct PingReport {
+    bytes_each_way: u64,
+    elapsed_s: f64,
+    peer: SocketAddr,
+    round_us: f64,
+    rounds: u64,
+}
+
+impl PingReport {
+    /// Takes part as the client, on the stack of a `client`, else on a kernel socket.
+    ///
+    /// # Errors
+    /// The connection's; the returned text differs.
+    pub fn of(
+        client: Option<Client>,
+        peer: SocketAddr,
+        exchange: &Exchange,
+        rounds: u64,
+        text_bytes: u32,
+    ) -> Result<Self, RdmaError> {
+        let (pinged, elapsed) = match client {
+            Some(client) => ping_stack(client, peer, exchange, rounds, text_bytes),
+            None => ping_kernel(peer, exchange, rounds, text_bytes),
+        }?;
+        let elapsed_s = elapsed.as_secs_f64();
+        Ok(Self {
+            bytes_each_way: pinged.bytes,
+            elapsed_s,
+            peer,
+            round_us: 1e6 * elapsed_s / pinged.rounds.max(1) as f64,
+            rounds: pinged.rounds,
+        })
+    }
+
+    /// The same on a line for people.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let pinged = Pinged {
+            rounds: self.rounds,
+            bytes: self.bytes_each_way,
+        };
+        format!(
+            "{}, {:.1} us a round",
+            pinged.line(self.peer),
+            self.round_us
+        )
+    }
+}
+
+/// Serves clients at an address, on the stack of a `client`, else on a kernel socket, until as many
+/// as `clients_max` have introduced themselves and ended. `ready` gets the address once clients can
+/// connect, `line` a line for each that has ended. Blocks.
+///
+/// # Errors
+/// The listener's; those of `ready`.
+pub fn serve(
+    client: Option<Client>,
+    address: SocketAddr,
+    exchange: &Exchange,
+    clients_max: Option<u64>,
+    ready: impl FnOnce(SocketAddr) -> io::Result<()>,
+    line: impl Fn(&str) + Sync,
+) -> Result<(), ServeError> {
+    let served = AtomicU64::new(0);
+    let report = |peer: SocketAddr, outcome: Result<Pinged, RdmaError>| {
+        let more = u64::from(!matches!(outcome, Err(RdmaError::NotIntroduced)));
+        let failed = |error| format!("{peer}: {error}");
+        line(&outcome.map_or_else(failed, |pinged| pinged.line(peer)));
+        // Relaxed: a count alone.
+        let served = served.fetch_add(more, Ordering::Relaxed) + more;
+        clients_max.is_none_or(|clients| served < clients)
+    };
+    let failed = |source| ServeError::Serve { address, source };
+    let Some(client) = client else {
+        let listener = TcpListener::bind(address);
+        let listener = listener.map_err(|source| ServeError::Listen { address, source })?;
+        // Port 0 has become a real one.
+        ready(listener.local_addr().unwrap_or(address)).map_err(ServeError::Ready)?;
+        return serve_kernel(&listener, exchange, report).map_err(failed);
+    };
+    ready(address).map_err(ServeError::Ready)?;
+    serve_stack(client, address, exchange, report).map_err(failed)
+}
+
+/// Reasons why clients are not served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address cannot be had.
+    #[error("cannot listen at {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Serving failed.
+    #[error("cannot serve at {address}")]
+    Serve {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        source: RdmaError,
+    },
+    /// It could not be said that clients can connect.
+    #[error(transparent)]
+    Ready(io::Error),
 }
 
 /// Takes part as the client, on a kernel socket; returns its progress, and the time of the rounds.

@@ -20,7 +20,7 @@ use sidecore_sys::seccomp::{self, Listener};
 use sidecore_sys::signals::{Handle, Signals, WithOrigin};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -36,6 +36,18 @@ pub enum Status {
     Exited(i32),
     /// By this signal.
     Killed(i32),
+}
+
+/// The command of a supervisor: this program with the same words up to the program that it runs,
+/// which must stand behind `--`, and then `flag`.
+///
+/// # Errors
+/// The system does not say which program this is.
+pub fn supervisor(flag: &str) -> io::Result<Command> {
+    let mut supervisor = Command::new(std::env::current_exe()?);
+    supervisor.args(std::env::args_os().skip(1).take_while(|word| word != "--"));
+    supervisor.arg(flag);
+    Ok(supervisor)
 }
 
 /// Starts `supervisor` and waits until the program has ended. `supervisor` is a command that calls

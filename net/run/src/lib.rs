@@ -35,7 +35,7 @@ mod socket;
 mod supervisor;
 
 pub use error::RunError;
-pub use launch::{Status, run, supervise};
+pub use launch::{Status, run, supervise, supervisor};
 pub use options::{Engine, Options};
 
 // What others say to a supervisor, and how it is judged: with `address` and `control` for the

@@ -1,9 +1,10 @@
 //! Options of a run, and the stack that it uses where none is named.
 
 use sidecore_attach::Trust;
-use sidecore_net::setup::Setup;
+use sidecore_net::setup::{Setup, SetupError};
 use sidecore_net::sock::client::status_of;
 use sidecore_net::sock::control::{SockError, default_socket, find_socket};
+use sidecore_sys::preload::{self, Library, PRELOAD};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,27 @@ pub enum Engine {
 }
 
 impl Engine {
+    /// The stack of a run: one hosted by the configuration at a path, else the running one with this
+    /// socket, else the one that [`Engine::find`] finds.
+    ///
+    /// # Errors
+    /// Those of the configuration's file.
+    pub fn of(
+        config: Option<&Path>,
+        socket: Option<&Path>,
+        trust: Trust,
+        has_loopback: bool,
+    ) -> Result<Self, SetupError> {
+        Ok(match (config, socket) {
+            (Some(path), _) => Self::Hosted(Box::new(Setup::read(path)?)),
+            (None, Some(socket)) => {
+                let whole = std::path::absolute(socket);
+                Self::At(whole.unwrap_or_else(|_| socket.to_owned()), trust)
+            }
+            (None, None) => Self::find(trust, has_loopback),
+        })
+    }
+
     /// The stack of a run that names none: the user's own or root's, by its default socket. Where
     /// neither runs and the loopback is served, none is needed. Connects to the socket.
     #[must_use]
@@ -71,7 +93,25 @@ impl Options {
             preload: None,
         }
     }
+
+    /// The same with the library that moves bytes by rings in shared memory, where it is installed:
+    /// without it, programs are served as static ones are.
+    #[must_use]
+    pub fn with_rings(mut self) -> Self {
+        match LIBRARY.find() {
+            Ok(library) => self.preload = Some(preload::list(PRELOAD, library)),
+            Err(why) => tracing::warn!("slower, without rings in shared memory: {why}"),
+        }
+        self
+    }
 }
+
+/// The library that moves bytes of sessions by rings in shared memory.
+const LIBRARY: Library = Library {
+    name: "libsidecore_net_preload.so",
+    installed_name: None,
+    variable: "SIDECORE_NET_LIBRARY",
+};
 
 /// True if the folder of a socket belongs to this user.
 fn is_own(socket: &Path) -> bool {

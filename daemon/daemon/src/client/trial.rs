@@ -32,6 +32,24 @@ pub struct Tried {
     pub taken_us: Vec<f64>,
 }
 
+impl Tried {
+    /// The calls of the kernel of this name by `client`, for people: the reply, where they ran, and
+    /// that the median call took `median_us`.
+    #[must_use]
+    pub fn lines(&self, name: &str, client: &Client, median_us: f64) -> [String; 2] {
+        let words = self.words.map(|word| word.to_string()).join(" ");
+        let counters = client.counters();
+        let (on_engines, on_host) = (counters.on_engines, counters.on_host);
+        [
+            format!("{name}: {words}"),
+            format!(
+                "{on_engines} calls on the daemon's engines, {on_host} on this core; median \
+                 {median_us:.2} us"
+            ),
+        ]
+    }
+}
+
 /// Options to call `kernel` by its name: one of `built_in`, which this process can run itself, or
 /// else one that only the daemon at `socket` has. With `hash`, no other build of it is called.
 /// Blocks on the daemon.

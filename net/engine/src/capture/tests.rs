@@ -1,5 +1,6 @@
 //! Rings of records, and the file that is made of them, by the rules of its format.
 
+use super::file::{CaptureFile, CaptureRing};
 use super::*;
 use crate::sock::mailbox::Attachment;
 use crate::sock::taps::Captures;

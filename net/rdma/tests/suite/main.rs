@@ -83,6 +83,44 @@ mod silent {
     }
 }
 
+mod addresses {
+    //! Both sides by their addresses, as `sidecore rdma` has them.
+
+    use sidecore_rdma::Options;
+    use sidecore_rdma::server::{Exchange, PingReport, serve};
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    #[test]
+    fn a_server_ends_after_its_clients_and_has_said_a_line_of_each() {
+        let exchange = Exchange {
+            options: Options::default(),
+            timeout: Duration::from_secs(60),
+            settle: Duration::ZERO,
+        };
+        let (ready, address) = channel();
+        let (told, lines) = channel();
+        thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let any = "127.0.0.1:0".parse().expect("an address");
+                let ready = move |address| {
+                    ready.send(address).expect("it is waited for");
+                    Ok(())
+                };
+                let line = |line: &str| told.send(line.to_owned()).expect("it is read");
+                serve(None, any, &exchange, Some(1), ready, line)
+            });
+            let address = address.recv().expect("ready");
+            let report = PingReport::of(None, address, &exchange, 2, 64).expect("two rounds");
+            assert!(report.line().contains("2 rounds, 128 bytes each way, "));
+            server.join().expect("no panic").expect("served");
+        });
+        let line = lines.recv().expect("a line");
+        assert!(line.contains("2 rounds"), "{line}");
+    }
+}
+
 mod many_pairs {
     //! Hundreds of queue pairs on two devices, over the kernel's loopback and over one engine; ten
     //! thousand by `cargo run --release -p sidecore-rdma --example queue_pairs`. Needs root for the

@@ -62,6 +62,17 @@ pub struct ClientOptions {
     pub never_waits: bool,
 }
 
+impl ClientOptions {
+    /// The default ones, with these users trusted.
+    #[must_use]
+    pub fn trusting(trust: Trust) -> Self {
+        Self {
+            trust,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for ClientOptions {
     fn default() -> Self {
         Self {
