@@ -4,6 +4,7 @@
 //! `sidecore_bench`. Must stay true: results alone go to standard output; Ctrl-C ends the run in
 //! order.
 
+use crate::output::JsonArgs;
 use crate::output::{Files, Outputs};
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
@@ -51,9 +52,8 @@ pub(crate) struct OffloadArgs {
     /// Few rounds, short ones: under 20 seconds; a smoke run, not a result
     #[arg(long)]
     quick: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
     /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, patterns,
     /// async, strangers, streaming, zlib, kernels
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
@@ -160,7 +160,7 @@ impl OffloadArgs {
             offload::run(&config, cancel, &mut note)
         };
         measure(&self.files, run, |report| {
-            output::report(self.json, report, offload::tables::text).map(drop)
+            self.form.report(report, offload::tables::text).map(drop)
         })
     }
 }

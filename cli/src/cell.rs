@@ -60,12 +60,8 @@ pub(crate) struct FigureArgs {
     options: Options,
     /// Only these numbers of bootstraps, instead of 24 from 1 to 128; the paper's statements about
     /// all of them are then not checked
-    #[arg(
-        long,
-        value_name = "N,...",
-        value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..=1024)
-    )]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     bootstraps: Vec<u32>,
 }
 

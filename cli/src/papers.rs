@@ -3,13 +3,13 @@
 //! Why here: arguments and printing; the catalogue of commands, their runs, results and the page
 //! are `sidecore_papers`. Must stay true: the page is whole or not there.
 
+use crate::output::JsonArgs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use sidecore_cell_sim::{Constant, constants};
-use sidecore_papers::results::default_directory;
-use sidecore_papers::run::{Measure, Request, Run, unix_s};
-use sidecore_papers::{About, Bar, Catalogue, Report, Results, Store, page};
+use sidecore_papers::run::{Measure, Request, Run};
+use sidecore_papers::{Bar, Catalogue, Results, Store};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -20,9 +20,8 @@ pub(crate) struct Args {
     /// Short runs: three minutes on two cores; a smoke run, not a result
     #[arg(long)]
     quick: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
     /// Measure everything again, kept results included
     #[arg(long)]
     fresh: bool,
@@ -46,13 +45,9 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let catalogue = Catalogue::built_in()?;
-        for id in &self.only {
-            if catalogue.part(id).is_none() {
-                bail!("no part `{id}`; `sidecore papers --list` names them");
-            }
-        }
+        catalogue.check_ids(&self.only)?;
         let stop = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
-        let by_default = (!self.json && !self.list).then(|| PathBuf::from("report.html"));
+        let by_default = (!self.form.json && !self.list).then(|| PathBuf::from("report.html"));
         let target = self.output.clone().or(by_default);
         if let Some(target) = &target {
             // Before minutes are spent.
@@ -74,10 +69,7 @@ impl Args {
             has_benches: cfg!(feature = "bench"),
             age_s_max: self.max_age_hours.saturating_mul(3600),
         };
-        let directory = self.state.clone().or_else(default_directory);
-        let directory = directory
-            .context("neither XDG_CACHE_HOME nor HOME is set; name a place with --state DIR")?;
-        let store = Store::open(&directory)?;
+        let store = Store::place(self.state.clone())?;
         let program = std::env::current_exe().context("cannot find this program")?;
         let rows = serde_json::json!({ "rows": rows()? });
         let run = Run::new(&catalogue, request, store, program, stop, rows);
@@ -89,31 +81,19 @@ impl Args {
         let Some(results) = run.results(&mut Bar::default())? else {
             return Ok(Outcome::Stopped);
         };
-        self.finish(&catalogue, &run, &results, target.as_deref())
+        self.finish(&run, &results, target.as_deref())
     }
 
-    fn finish(
-        &self,
-        catalogue: &Catalogue,
-        run: &Run<'_>,
-        results: &Results,
-        target: Option<&Path>,
-    ) -> Result<Outcome> {
-        let report = Report::new(catalogue, results);
+    fn finish(&self, run: &Run<'_>, results: &Results, target: Option<&Path>) -> Result<Outcome> {
+        let report = run.report(results);
         if let Some(target) = target {
-            let about = About {
-                version: env!("CARGO_PKG_VERSION").into(),
-                machine: run.machine().clone(),
-                quick: self.quick,
-                made_unix_s: unix_s(),
-            };
-            let page = page(catalogue, results, &report, &about)?;
+            let page = run.page(results, &report, env!("CARGO_PKG_VERSION"))?;
             match target == Path::new("-") {
                 true => output::text(&page)?,
                 false => output::file(target, &page)?,
             }
         }
-        if self.json {
+        if self.form.json {
             output::json(&run.json(results, &report))?;
         }
         let failed = run.problems(results, &report);
@@ -121,14 +101,7 @@ impl Args {
             output::note!("problem: {line}");
         }
         if let Some(target) = target.filter(|target| *target != Path::new("-")) {
-            let counts = report.counts;
-            output::note!(
-                "{}: {} rows, {} answered by the model, {} by this machine",
-                target.display(),
-                counts.rows,
-                counts.model,
-                counts.here
-            );
+            output::note!("{}: {}", target.display(), report.counts.line());
         }
         Ok(Outcome::of(failed.is_empty()))
     }

@@ -5,17 +5,17 @@
 //! its exit status is the command's; the table goes to standard error. A signal that would end the
 //! command ends the program, and the terminal is left as it was.
 
+use crate::output::JsonArgs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use sidecore_spe_tools::{
-    DocumentReport, Driver, Kit, Live, Parts, Traced, document_report, driver_named, table,
-    timeline,
+    DocumentReport, Driver, Kit, Parts, Traced, document_report, driver_named, table, timeline,
 };
 use sidecore_sys::preload::Library;
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _, stderr};
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
@@ -93,9 +93,8 @@ pub(crate) struct Document {
     /// One run of each instead of nine
     #[arg(long)]
     quick: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: JsonArgs,
 }
 
 impl Document {
@@ -105,7 +104,7 @@ impl Document {
         let kit = || kit().map_err(|error| output::chain(&error));
         let runs = if self.quick { 1 } else { 9 };
         let report = document_report(folder.as_deref(), kit, runs);
-        output::report(self.json, &report, DocumentReport::text)
+        self.form.report(&report, DocumentReport::text)
     }
 }
 
@@ -121,12 +120,8 @@ pub(crate) struct Run {
     #[arg(long)]
     no_live: bool,
     /// The program and its arguments.
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        required = true,
-        value_name = "PROGRAM"
-    )]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -139,23 +134,17 @@ impl Run {
         command.args(arguments);
         let signals = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         let traced = Traced::start(&kit, command, &folder.path().join("trace"), self.engines)?;
-        let live = !self.no_live && stderr().is_terminal();
-        let mut live = live.then(|| Live::open(stderr())).flatten();
-        let waited = traced.wait(&signals, |trace| {
-            if let Some(live) = &mut live {
-                live.show(trace);
-            }
-        });
-        // The terminal's lines are given back before anything else is printed.
-        drop(live);
+        let waited = traced.watched(&signals, !self.no_live);
         let (status, trace) = waited.context("cannot wait for the program")?;
         output::error_show(&table(&trace));
         if let Some(path) = &self.timeline {
             output::picture(path, &timeline(&trace)?)?;
         }
         drop(folder);
-        let code = status.code();
-        match code.unwrap_or_else(|| 128 + status.signal().unwrap_or(0)) {
+        match status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+        {
             0 => Ok(Outcome::Done),
             code => process::exit(code),
         }

@@ -46,6 +46,17 @@ pub struct Counts {
     pub missing: usize,
 }
 
+impl Counts {
+    /// The same on a line for people.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self {
+            rows, model, here, ..
+        } = self;
+        format!("{rows} rows, {model} answered by the model, {here} by this machine")
+    }
+}
+
 /// One table or figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Answers {

@@ -327,6 +327,17 @@ impl Catalogue {
         self.parts.iter().find(|part| part.id == id)
     }
 
+    /// Refuses ids of parts that are not there.
+    ///
+    /// # Errors
+    /// [`PapersError::NoPart`].
+    pub fn check_ids(&self, ids: &[String]) -> Result<(), PapersError> {
+        match ids.iter().find(|id| self.part(id).is_none()) {
+            Some(id) => Err(PapersError::NoPart(id.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Rules that answer series `series` of `figure` at `x`: the model's, this machine's.
     pub(crate) fn rules(&self, figure: &str, series: &str, x: Option<f64>) -> [Option<&Rule>; 2] {
         let Some(answer) = self.answers.get(figure) else {
@@ -452,4 +463,20 @@ fn read<T: DeserializeOwned>(file: &'static str, text: &str) -> Result<T, Papers
 
 fn data(file: &'static str, what: String) -> PapersError {
     PapersError::Data { file, what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_not_there_is_refused_by_its_name() {
+        let catalogue = Catalogue::built_in().unwrap();
+        let known = catalogue.parts[0].id.clone();
+        assert!(catalogue.check_ids(&[known.clone()]).is_ok());
+        let refused = catalogue
+            .check_ids(&[known, "nothing".to_owned()])
+            .unwrap_err();
+        assert!(refused.to_string().contains("`nothing`"), "{refused}");
+    }
 }

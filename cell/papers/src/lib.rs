@@ -42,6 +42,12 @@ pub enum PapersError {
         /// The contradiction.
         what: String,
     },
+    /// A part that is not there.
+    #[error("no part `{0}`; `sidecore papers --list` names them")]
+    NoPart(String),
+    /// No directory for results.
+    #[error("neither XDG_CACHE_HOME nor HOME is set; name a place with --state DIR")]
+    NoPlace,
     /// A picture could not be drawn.
     #[error(transparent)]
     Plot(#[from] sidecore_plot::PlotError),

@@ -108,6 +108,15 @@ pub struct Store {
 pub struct Lock(#[expect(dead_code, reason = "it is held, not read")] File);
 
 impl Store {
+    /// The store in a directory that was named, else in the user's own place for caches.
+    ///
+    /// # Errors
+    /// [`PapersError`].
+    pub fn place(named: Option<PathBuf>) -> Result<Self, PapersError> {
+        let directory = named.or_else(default_directory);
+        Self::open(&directory.ok_or(PapersError::NoPlace)?)
+    }
+
     /// The store in `directory`, which is made if missing. It must be this user's own and closed to
     /// the writing of others: its files are taken for measurements.
     ///
@@ -174,7 +183,7 @@ impl Store {
 
 /// The directory of this user's results, if the environment says where caches lie.
 #[must_use]
-pub fn default_directory() -> Option<PathBuf> {
+fn default_directory() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
         path.is_absolute().then_some(path)

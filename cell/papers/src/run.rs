@@ -7,7 +7,7 @@
 //! nothing is measured while another run measures.
 
 use crate::results::{Lock, Now};
-use crate::{Catalogue, Found, Kept, PapersError, Part, Report, Results, Store};
+use crate::{About, Catalogue, Found, Kept, PapersError, Part, Report, Results, Store, page};
 use serde::Serialize;
 use serde_json::Value;
 use sidecore_measure::Machine;
@@ -105,10 +105,29 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The machine, with its load when the run began.
+    /// The report on results.
     #[must_use]
-    pub fn machine(&self) -> &Machine {
-        &self.now.machine
+    pub fn report(&self, results: &Results) -> Report {
+        Report::new(self.catalogue, results)
+    }
+
+    /// The page of results, made now by this version of the program.
+    ///
+    /// # Errors
+    /// A picture cannot be drawn.
+    pub fn page(
+        &self,
+        results: &Results,
+        report: &Report,
+        version: &str,
+    ) -> Result<String, PapersError> {
+        let about = About {
+            version: version.into(),
+            machine: self.now.machine.clone(),
+            quick: self.request.quick,
+            made_unix_s: unix_s(),
+        };
+        page(self.catalogue, results, report, &about)
     }
 
     /// Each part, and in words whether it has a result that may be used.
@@ -468,8 +487,7 @@ fn fingerprint(program: &Path) -> std::io::Result<String> {
 }
 
 /// The time, in seconds since 1970.
-#[must_use]
-pub fn unix_s() -> u64 {
+fn unix_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }

@@ -36,7 +36,7 @@ mod view;
 pub use document::{DocumentReport, document_report};
 pub use kit::{Kit, Parts};
 pub use names::{Driver, driver_named};
-pub use view::{Live, Traced, table, timeline};
+pub use view::{Traced, table, timeline};
 
 use names::Kind;
 use std::ffi::OsString;

@@ -12,7 +12,7 @@ use std::io::Write;
 
 /// A part of a terminal.
 #[derive(Debug)]
-pub struct Live<T: AsFd + Write> {
+pub(super) struct Live<T: AsFd + Write> {
     terminal: T,
     rows: u16,
     columns: u16,
@@ -36,7 +36,7 @@ const ROWS_MIN: u16 = 8;
 
 impl<T: AsFd + Write> Live<T> {
     /// Takes lines of a terminal; `None` where it is too small, or none.
-    pub fn open(terminal: T) -> Option<Self> {
+    pub(super) fn open(terminal: T) -> Option<Self> {
         let mut live = Live {
             terminal,
             rows: 0,
@@ -67,7 +67,7 @@ impl<T: AsFd + Write> Live<T> {
     }
 
     /// Draws the present state.
-    pub fn show(&mut self, trace: &Trace) {
+    pub(super) fn show(&mut self, trace: &Trace) {
         let size = rustix::termios::tcgetwinsize(&self.terminal);
         if size.is_ok_and(|size| (size.ws_row, size.ws_col) != (self.rows, self.columns)) {
             // The window was resized: the old positions are invalid.

@@ -2,7 +2,7 @@
 //! screen while the program runs, and a timeline.
 //!
 //! - [`Traced`]: a program that runs with a trace, and the trace as far as it was read.
-//! - [`Live`]: the lowest lines of a terminal.
+//! - `live`: the lowest lines of a terminal.
 //! - [`table()`], [`timeline()`]: text and SVG, when it has ended.
 //!
 //! Must stay true: the program's standard streams are its own. The trace is read while it grows, so
@@ -13,13 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use sidecore_terminal::{Column, Table, Text};
 use spe2::trace::{Part, Trace};
 use std::fs::File;
-use std::io::Read;
+use std::io::{IsTerminal as _, Read, stderr};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub use live::Live;
+use live::Live;
 pub use timeline::timeline;
 
 mod live;
@@ -123,12 +123,29 @@ impl Traced {
         })
     }
 
-    /// Waits for the program's end, passes on that this process is to `end`, and has the trace
-    /// looked at now and then. Returns the status and the whole trace.
+    /// Waits for the program's end, and passes on that this process is to `end`. On the lowest lines of standard error, where that is a terminal and they
+    /// are wanted, contexts are shown meanwhile. The lines are given back at the end.
+    /// Returns the status and the whole trace.
     ///
     /// # Errors
     /// It cannot be waited for.
-    pub fn wait(
+    pub fn watched(
+        self,
+        end: &AtomicBool,
+        is_wanted: bool,
+    ) -> std::io::Result<(ExitStatus, Trace)> {
+        let is_shown = is_wanted && stderr().is_terminal();
+        let mut live = is_shown.then(|| Live::open(stderr())).flatten();
+        self.wait(end, |trace| {
+            if let Some(live) = &mut live {
+                live.show(trace);
+            }
+        })
+    }
+
+    /// Waits for the program's end, passes on that this process is to `end`, and has the trace
+    /// looked at now and then. Returns the status and the whole trace.
+    fn wait(
         mut self,
         end: &AtomicBool,
         mut look: impl FnMut(&Trace),

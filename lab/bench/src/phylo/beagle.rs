@@ -14,6 +14,7 @@ pub use client::ClientError;
 use client::NO_GRADIENTS;
 
 use super::BenchError;
+use crate::measure::Machine;
 use crate::measure::child::{ChildError, Speaker};
 use crate::measure::interleave::{Candidate, run};
 use crate::measure::quiet::{Noise, QuietRounds};
@@ -74,7 +75,7 @@ pub struct BeagleOptions {
 
 /// Two libraries at one shape.
 #[derive(Debug, Clone, Serialize)]
-pub struct BeagleRow {
+pub(crate) struct BeagleRow {
     /// The traversal.
     #[serde(flatten)]
     pub shape: Shape,
@@ -105,12 +106,54 @@ struct Answer {
     error: Option<String>,
 }
 
+/// The measurement of all shapes.
+#[derive(Debug, Clone, Serialize)]
+pub struct BeagleReport {
+    machine: Machine,
+    engines: u16,
+    rows: Vec<BeagleRow>,
+    noise: Noise,
+}
+
+impl BeagleReport {
+    /// Measures. `done` is called after each shape. Blocks for about a minute, or some seconds where
+    /// the options ask for few.
+    ///
+    /// # Errors
+    /// A worker cannot be started, or the run was cancelled.
+    pub fn measured(
+        options: &BeagleOptions,
+        cancel: &AtomicBool,
+        done: &dyn Fn(),
+    ) -> Result<Self, BenchError> {
+        let (rows, noise) = beagle(options, cancel, done)?;
+        Ok(Self {
+            machine: Machine::of_this_program(),
+            engines: options.engines,
+            rows,
+            noise,
+        })
+    }
+
+    /// True if a library could not be measured, or both differ.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.rows.iter().any(|row| row.error.is_some())
+    }
+
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        text(&self.rows, &self.noise)
+    }
+}
+
 /// Measures all shapes. Blocks for about a minute, or some seconds with `is_quick`.
 ///
 /// # Errors
 /// A worker cannot be started, or the run was cancelled. A library that cannot be loaded or refuses
 /// a call is a row's error.
-pub fn beagle(
+fn beagle(
     options: &BeagleOptions,
     cancel: &AtomicBool,
     done: &dyn Fn(),
@@ -338,7 +381,7 @@ fn answer(
 
 /// Rows as a table for people.
 #[must_use]
-pub fn text(rows: &[BeagleRow], noise: &Noise) -> Text {
+fn text(rows: &[BeagleRow], noise: &Noise) -> Text {
     let mut table = Table::new([
         Column::right("states"),
         Column::right("patterns"),

@@ -9,7 +9,7 @@
 //! Source: Blagojevic and others, "Dynamic multigrain parallelization on the Cell" (2007), 5.4,
 //! 5.5.
 
-pub mod picture;
+mod picture;
 mod replay;
 mod report;
 mod trace;
@@ -150,11 +150,7 @@ struct Data {
 ///
 /// # Errors
 /// [`BenchError`].
-pub fn grain(
-    options: &GrainOptions,
-    stop: &AtomicBool,
-    step: &dyn Fn(),
-) -> Result<Grain, BenchError> {
+fn grain(options: &GrainOptions, stop: &AtomicBool, step: &dyn Fn()) -> Result<Grain, BenchError> {
     let data = Data::new(options)?;
     let hybrid = format!("hybrid({})", options.hybrid);
     let policies = ["edtlp", &hybrid, "mgps", "equi"];

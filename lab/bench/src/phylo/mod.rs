@@ -10,6 +10,7 @@
 pub mod beagle;
 pub mod grain;
 
+use sidecore_cell_sim::CellError;
 use sidecore_offload::OffloadError;
 use sidecore_phylo::analysis::AnalysisError;
 use sidecore_phylo::kernel::{
@@ -50,6 +51,9 @@ pub enum BenchError {
     /// A policy's name.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The model of the Cell.
+    #[error(transparent)]
+    Cell(#[from] CellError),
     /// A worker process.
     #[error(transparent)]
     Child(#[from] crate::measure::child::ChildError),
@@ -80,9 +84,25 @@ pub struct KernelRow {
     pub gflops: f64,
 }
 
+/// The kernels' rates with one set of instructions.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct KernelReport {
+    /// The instructions' name.
+    pub isa: String,
+    /// The measurements.
+    pub rows: Vec<KernelRow>,
+}
+
+impl KernelReport {
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        text(&self.rows)
+    }
+}
+
 /// Rows as a table for people.
-#[must_use]
-pub fn text(rows: &[KernelRow]) -> Text {
+fn text(rows: &[KernelRow]) -> Text {
     let mut table = Table::new([
         Column::left("kernel"),
         Column::left("model"),

@@ -17,7 +17,7 @@ use sidecore_plot::{Area, GREY, PlotError, failed, text};
 ///
 /// # Errors
 /// [`PlotError`].
-pub fn draw(
+pub(super) fn draw(
     machine: &Machine,
     options: &GrainOptions,
     rows: &[GrainRow],

@@ -1,11 +1,18 @@
 //! The report of a measurement, and the claims that it must satisfy.
 
-use super::{Grain, GrainOptions, GrainRow};
+use super::{Grain, GrainOptions, GrainRow, grain, picture};
 use crate::measure::Machine;
 use crate::measure::quiet::Noise;
-use sidecore_cell_sim::figures::Point;
+use crate::phylo::BenchError;
+use sidecore_cell_sim::Machine as CellMachine;
+use sidecore_cell_sim::figures::{Point, point};
 use sidecore_cell_sim::property::Property;
+use sidecore_plot::PlotError;
 use sidecore_terminal::{Column, Table, Text};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Seed of the model's random times.
+const SEED: u64 = 1;
 
 /// Report of a run.
 #[derive(Debug, serde::Serialize)]
@@ -25,9 +32,44 @@ pub struct Report {
 }
 
 impl Report {
+    /// Measures, next to the Cell's model of the same numbers. `done` is called after each run;
+    /// `stop` ends it early, which the report says. Blocks for minutes.
+    ///
+    /// # Errors
+    /// [`BenchError`].
+    pub fn measured(
+        options: &GrainOptions,
+        quick: bool,
+        stop: &AtomicBool,
+        done: &dyn Fn(),
+    ) -> Result<Self, BenchError> {
+        let machine = Machine::of_this_program();
+        let measured = grain(options, stop, done)?;
+        // Relaxed: a flag alone.
+        let is_complete = !stop.load(Ordering::Relaxed);
+        let cell = CellMachine::cell()?;
+        let model = options.bootstraps.iter();
+        let model = model.map(|&count| point(&cell, count, SEED)).collect();
+        Ok(Self::new(
+            machine,
+            options,
+            measured,
+            model,
+            quick,
+            is_complete,
+        ))
+    }
+
+    /// The rows and the model's as SVG.
+    ///
+    /// # Errors
+    /// [`PlotError`].
+    pub fn draw(&self, options: &GrainOptions) -> Result<String, PlotError> {
+        picture::draw(&self.machine, options, &self.rows, &self.model)
+    }
+
     /// Of the rows of a measurement, and the Cell's model of the same numbers.
-    #[must_use]
-    pub fn new(
+    fn new(
         machine: Machine,
         options: &GrainOptions,
         grain: Grain,
