@@ -473,7 +473,7 @@ mod tests {
     fn a_part_that_is_not_there_is_refused_by_its_name() {
         let catalogue = Catalogue::built_in().unwrap();
         let known = catalogue.parts[0].id.clone();
-        assert!(catalogue.check_ids(&[known.clone()]).is_ok());
+        assert!(catalogue.check_ids(std::slice::from_ref(&known)).is_ok());
         let refused = catalogue
             .check_ids(&[known, "nothing".to_owned()])
             .unwrap_err();

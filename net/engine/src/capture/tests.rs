@@ -6,6 +6,7 @@ use crate::sock::mailbox::Attachment;
 use crate::sock::taps::Captures;
 use sidecore_attach::Segment;
 use sidecore_sys::local_socket::Peer;
+use std::fs::File;
 use std::sync::Arc;
 
 /// A tap, and the reader of its ring.
