@@ -35,8 +35,9 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
-/// The most maps that exist at once.
-const MAPS_MAX: usize = 256;
+/// The most maps that exist at once: a supervisor of programs has one for each eight of their
+/// sessions, and more. The table takes memory as far as it was used.
+const MAPS_MAX: usize = 16_384;
 
 /// A read-only map of a stretch of a file.
 #[derive(Debug)]
@@ -244,8 +245,8 @@ impl Drop for MapGuard {
     }
 }
 
-/// One map's entry in the table that the signal handler reads. `version` is 0 when free, odd while
-/// it changes, even and not 0 when it holds.
+/// One map's entry in the table that the signal handler reads. `version` is odd while it holds, and
+/// even while it is free or changes.
 ///
 /// The handler may read an entry while another thread changes it, so it reads it like a seqlock. An
 /// entry that changed meanwhile is not the one it looks for, because the faulting thread borrows
@@ -261,13 +262,18 @@ pub(crate) struct Guard {
     damaged: AtomicBool,
 }
 
+/// All zeros, so that the system gives pages only to what is used.
 static GUARDS: [Guard; MAPS_MAX] = [const { Guard::new() }; MAPS_MAX];
+/// No entry from here on was ever taken.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// The entries below are taken, but for races; only a hint.
+static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
 
 impl Guard {
     const fn new() -> Self {
         Self {
             taken: AtomicBool::new(false),
-            version: AtomicU32::new(1),
+            version: AtomicU32::new(0),
             start: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             writable: AtomicBool::new(false),
@@ -278,11 +284,30 @@ impl Guard {
     /// Takes a free entry, and sees to it that the handler is there.
     pub(crate) fn claim() -> Result<&'static Self, SysError> {
         install_handler()?;
-        GUARDS
-            .iter()
-            // Acquire pairs with Release in `free`: the last owner's changes come before ours.
-            .find(|guard| !guard.taken.swap(true, Ordering::Acquire))
-            .ok_or(SysError::TooManyMaps { limit: MAPS_MAX })
+        // Relaxed, as all of the hint: a wrong one costs a longer search.
+        let hint = FREE_FROM.load(Ordering::Relaxed);
+        let (taken, open) = GUARDS.split_at(hint.min(MAPS_MAX));
+        let first = open.iter().chain(taken).find(|guard| guard.try_take());
+        let guard = first.ok_or(SysError::TooManyMaps { limit: MAPS_MAX })?;
+        let next = guard.place() + 1;
+        // Fails where an entry before it was freed meanwhile.
+        FREE_FROM
+            .compare_exchange(hint, next, Ordering::Relaxed, Ordering::Relaxed)
+            .ok();
+        // Release, partner of the handler's Acquire. A thread that can fault on this map sees it.
+        USED.fetch_max(next, Ordering::Release);
+        Ok(guard)
+    }
+
+    fn try_take(&self) -> bool {
+        // Only looked at first: taken entries stay in the caches of all cores.
+        // Acquire pairs with Release in `free`: the last owner's changes come before ours.
+        !self.taken.load(Ordering::Relaxed) && !self.taken.swap(true, Ordering::Acquire)
+    }
+
+    /// Its number in the table.
+    fn place(&self) -> usize {
+        (ptr::from_ref(self).addr() - GUARDS.as_ptr().addr()) / size_of::<Self>()
     }
 
     /// Starts to guard a map of `bytes` bytes, whole pages.
@@ -291,7 +316,7 @@ impl Guard {
         self.damaged.store(false, Ordering::Relaxed);
         self.start.store(start, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
-        // Odd to even. Release pairs with the handler's Acquire: a reader of the even value sees
+        // Even to odd. Release pairs with the handler's Acquire: a reader of the odd value sees
         // the range.
         self.version.fetch_add(1, Ordering::Release);
     }
@@ -304,7 +329,7 @@ impl Guard {
 
     /// No reader is left; the map goes next.
     pub(crate) fn disarm(&self) {
-        // Even to odd, and the fence keeps it before the next owner's stores (the handler's fence
+        // Odd to even, and the fence keeps it before the next owner's stores (the handler's fence
         // is its partner).
         self.version.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -313,12 +338,13 @@ impl Guard {
     /// Frees the entry after the map was removed.
     pub(crate) fn free(&self) {
         self.taken.store(false, Ordering::Release);
+        FREE_FROM.fetch_min(self.place(), Ordering::Relaxed);
     }
 
     /// True if `address` lies in this map. Async-signal-safe.
     fn covers(&self, address: usize) -> bool {
         let before = self.version.load(Ordering::Acquire);
-        if before % 2 == 1 {
+        if before.is_multiple_of(2) {
             return false;
         }
         let start = self.start.load(Ordering::Relaxed);
@@ -369,7 +395,8 @@ extern "C" fn on_bus_error(
     // SAFETY: the kernel passes a valid `siginfo_t` to a handler with SA_SIGINFO; for SIGBUS it has
     // an address.
     let address = unsafe { (*info).si_addr() }.addr();
-    if let Some(guard) = GUARDS.iter().find(|guard| guard.covers(address)) {
+    let mut used = GUARDS.iter().take(USED.load(Ordering::Acquire));
+    if let Some(guard) = used.find(|guard| guard.covers(address)) {
         guard.damaged.store(true, Ordering::Release);
         let page = PAGE_BYTES.load(Ordering::Relaxed);
         let protection = match guard.writable.load(Ordering::Relaxed) {

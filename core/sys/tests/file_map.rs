@@ -55,6 +55,26 @@ fn past_the_end_and_nothing_are_refused() {
     }
 }
 
+/// As many as a supervisor of programs with thousands of sessions has.
+#[test]
+fn thousands_of_maps_are_guarded_at_once() {
+    let file = file_of(8192);
+    let map = || FileMap::new(&file, 0, 8192).unwrap();
+    let mut maps: Vec<FileMap> = (0..3000).map(|_| map()).collect();
+    // Places that became free are taken again, whichever they are.
+    for index in [2999, 1500, 0] {
+        drop(maps.swap_remove(index));
+        maps.push(map());
+    }
+    file.set_len(4096).unwrap();
+    for map in &maps {
+        let mut copy = [1; 4096];
+        assert!(!map.damaged() && map.copy_to(0, &mut copy));
+        assert!(!map.damaged() && map.copy_to(4096, &mut copy));
+        assert!(map.damaged() && copy == [0; 4096]);
+    }
+}
+
 #[test]
 fn a_truncated_file_reads_as_zeros_and_says_so() {
     let file = file_of(1 << 20);

@@ -99,9 +99,9 @@ fn collect(status: &Value) -> Vec<(&'static Family, Samples)> {
     let applications = status["applications"].as_array();
     for family in APPLICATION_FAMILIES {
         let samples = applications.into_iter().flatten().flat_map(|application| {
-            family.samples.iter().filter_map(|(_, at)| {
+            family.samples.iter().filter_map(|(labels, at)| {
                 // Both are numbers, so nothing in a label needs an escape.
-                let labels = format!(
+                let whose = format!(
                     "pid=\"{}\",uid=\"{}\"",
                     application["pid"], application["uid"]
                 );
@@ -113,7 +113,8 @@ fn collect(status: &Value) -> Vec<(&'static Family, Samples)> {
                     engine_label(&application["engine_index"])
                 };
                 let value = application.pointer(at)?.clone();
-                Some((join_labels(&engine, &labels), value))
+                let whose = join_labels(&engine, &whose);
+                Some((join_labels(&whose, labels), value))
             })
         });
         all.push((family, samples.collect()));
@@ -508,6 +509,25 @@ static APPLICATION_FAMILIES: &[Family] = &[
         "application_buffer_bytes",
         "Buffers of the stack that an application's sessions hold.",
         &[("", "/buffer_bytes")],
+    ),
+    gauge(
+        "application_ring_sockets",
+        "Sockets of an application's programs whose bytes pass by rings.",
+        &[
+            ("kind=\"session\"", "/rings/sessions"),
+            ("kind=\"datagram\"", "/rings/datagram_sockets"),
+        ],
+    ),
+    counter(
+        "application_ring_requests",
+        "Requests of an application's programs for rings, by their outcome.",
+        &[
+            ("outcome=\"granted\"", "/rings/granted"),
+            ("outcome=\"put_off\"", "/rings/put_off"),
+            ("outcome=\"use\"", "/rings/refused_use"),
+            ("outcome=\"limit\"", "/rings/refused_limit"),
+            ("outcome=\"memory\"", "/rings/refused_memory"),
+        ],
     ),
 ];
 

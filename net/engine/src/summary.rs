@@ -149,10 +149,31 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
                 number(&application["sent_bytes"]),
                 number(&application["received_bytes"]),
                 number(&application["buffer_bytes"]),
-            ),
+            ) + &rings_of(&application["rings"]),
         ));
     }
     facts
+}
+
+/// The rings of the programs that an application supervises; nothing if it supervises none.
+fn rings_of(rings: &Value) -> String {
+    let number = |key: &str| rings[key].as_u64().unwrap_or_default();
+    let refused = ["refused_use", "refused_limit", "refused_memory"].map(number);
+    let [by_use, by_limit, by_memory] = refused;
+    if number("granted") + number("put_off") + refused.iter().sum::<u64>() == 0 {
+        return String::new();
+    }
+    format!(
+        "; programs' rings: {} sessions, {} datagram sockets, {} granted, {} put off; refused: {} \
+         by their use, {} by limits, {} for lack of memory",
+        number("sessions"),
+        number("datagram_sockets"),
+        number("granted"),
+        number("put_off"),
+        by_use,
+        by_limit,
+        by_memory,
+    )
 }
 
 /// Links of a bond, and peers of a tunnel.
@@ -392,6 +413,21 @@ mod tests {
         }
         assert_eq!(lines.len(), 4);
         assert!(nic_facts(&Value::Null).is_empty());
+    }
+
+    #[test]
+    fn an_application_that_supervises_programs_says_who_has_rings() {
+        let rings = json!({
+            "sessions": 3, "datagram_sockets": 2, "granted": 9, "put_off": 4,
+            "refused_use": 1, "refused_limit": 0, "refused_memory": 7,
+        });
+        assert_eq!(
+            rings_of(&rings),
+            "; programs' rings: 3 sessions, 2 datagram sockets, 9 granted, 4 put off; refused: 1 by \
+             their use, 0 by limits, 7 for lack of memory"
+        );
+        assert_eq!(rings_of(&json!({"sessions": 0, "granted": 0})), "");
+        assert_eq!(rings_of(&Value::Null), "");
     }
 
     #[test]

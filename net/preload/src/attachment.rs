@@ -59,10 +59,24 @@ pub(crate) fn attach(descriptor: c_int) -> Option<&'static Attachment> {
         return current();
     }
     let made = make(descriptor);
-    STEP.store(if made.is_some() { 2 } else { 3 }, Ordering::Release);
-    let made = Box::into_raw(Box::new(made?));
+    let step = match &made {
+        Ok(_) => 2,
+        Err(error) if is_passing(*error) => 0,
+        Err(_) => 3,
+    };
+    STEP.store(step, Ordering::Release);
+    let made = Box::into_raw(Box::new(made.ok()?));
     CURRENT.store(made, Ordering::Release);
     current()
+}
+
+/// True for the supervisor's refusals that others cause, and end: it has too many rings, or lacks
+/// memory or descriptors for them.
+pub(crate) fn is_passing(error: c_int) -> bool {
+    matches!(
+        error,
+        libc::EAGAIN | libc::EINTR | libc::ENOSPC | libc::ENOMEM | libc::EMFILE | libc::ENFILE
+    )
 }
 
 /// True if the supervisor has none for this process: later requests would find the same.
@@ -107,12 +121,12 @@ pub(crate) fn own() -> impl Iterator<Item = c_int> {
     numbers.filter(|own| *own >= 0 && current().is_some())
 }
 
-fn make(descriptor: c_int) -> Option<Attachment> {
-    let [version, number, file, _] = request(descriptor, ATTACH, VERSION).ok()?;
-    let segment = map(file.cast_signed(), SEGMENT_BYTES)?;
+fn make(descriptor: c_int) -> Result<Attachment, c_int> {
+    let [version, number, file, _] = request(descriptor, ATTACH, VERSION)?;
+    let segment = map(file.cast_signed(), SEGMENT_BYTES).ok_or(libc::EPROTO)?;
     // After the mapping, so that the descriptor is closed in any case.
     if version != VERSION {
-        return None;
+        return Err(libc::EPROTO);
     }
     let mut made = Attachment {
         number,
@@ -122,10 +136,11 @@ fn make(descriptor: c_int) -> Option<Attachment> {
         slabs: empty(SLABS),
         large: empty(STREAM_COUNT),
     };
-    let first = made.new_waiter(descriptor)?;
+    // Without it the process would hold one more attachment at each attempt.
+    let first = made.new_waiter(descriptor).ok_or(libc::EPROTO)?;
     made.bell = first.socket;
     made.give_waiter_back(first);
-    Some(made)
+    Ok(made)
 }
 
 /// Places for mappings, never on the stack.
@@ -179,9 +194,9 @@ impl Attachment {
         self.open_slab(number, file)
     }
 
-    /// The same for a datagram socket, whose rings are large ones; and true if that is of IPv6.
-    pub(crate) fn upgrade_datagrams(&self, descriptor: c_int) -> Result<(u32, bool), c_int> {
-        let [number, file, large, is_v6] = request(descriptor, DATAGRAM_RINGS, self.number)?;
+    /// The same for a datagram socket, whose rings are large ones; and what the grant says of it.
+    pub(crate) fn upgrade_datagrams(&self, descriptor: c_int) -> Result<(u32, u32), c_int> {
+        let [number, file, large, says] = request(descriptor, DATAGRAM_RINGS, self.number)?;
         if let Some(mapping) = map(large.cast_signed(), LARGE_BYTES)
             && let Some(place) = self.large.get(number.to_usize())
         {
@@ -189,9 +204,7 @@ impl Attachment {
         }
         let number = self.open_slab(number, file)?;
         let has_large = self.stream(number).is_some_and(|stream| stream.has_large());
-        has_large
-            .then_some((number, is_v6 != 0))
-            .ok_or(libc::EPROTO)
+        has_large.then_some((number, says)).ok_or(libc::EPROTO)
     }
 
     /// Maps a stream's slab, if this is its first stream.

@@ -33,6 +33,7 @@ mod rings;
 mod spin;
 mod stream;
 mod table;
+mod told;
 mod waits;
 
 use std::ffi::{c_int, c_void};

@@ -11,11 +11,12 @@ use crate::datagrams::{self, PLAIN_FLAGS, Source};
 use crate::interest;
 use crate::real::{
     count as number_of, has_no_name, has_sound_name, is_in_first_page, message_of, pieces_of, real,
-    segment_of, set_errno, whole_of,
+    set_errno, whole_of,
 };
 use crate::rings;
 use crate::stream::{self, Look, Pieces};
 use crate::table::{self, Kind, Record, record};
+use crate::told::{self, Wishes};
 use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::datagram::{
     FRAME_BYTES, FRAMED_BYTES_MAX, HEAD_BYTES, Head, OPEN, Place, PlaceState, SEGMENTS_MAX, WRITES,
@@ -239,17 +240,19 @@ unsafe fn receive(
         Err(error) => return failed(error),
     };
     let mut received = *header;
-    received.msg_controllen = 0;
     received.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
     if copied < head.bytes {
         received.msg_flags |= libc::MSG_TRUNC;
     }
+    let told = record.flags.load(Ordering::Relaxed) >> table::TOLD_SHIFT;
+    // SAFETY: by the caller.
+    unsafe { told::describe(&mut received, told, &head) };
     let source = Source::Peer {
         from: head.peer,
         to: head.to,
         is_v6: record.has(table::IS_V6),
     };
-    // SAFETY: by the caller; there are no control messages.
+    // SAFETY: by the caller; the control messages have just been written.
     unsafe { datagrams::finish(header, &received, source) };
     let bytes = match flags & libc::MSG_TRUNC {
         0 => copied,
@@ -507,7 +510,8 @@ unsafe fn head_of(
         return None;
     }
     // SAFETY: by the caller.
-    let (segment_bytes, bytes) = unsafe { (segment_of(header)?, whole_of(header)?) };
+    let (wishes, bytes) = unsafe { (Wishes::of(header)?, whole_of(header)?) };
+    let segment_bytes = wishes.segment_bytes;
     let segments = match usize::from(segment_bytes) {
         0 => 1,
         each => bytes.div_ceil(each),
@@ -517,19 +521,21 @@ unsafe fn head_of(
         return None;
     }
     let peer = if has_no_name(header) {
-        state.has(WRITES).then_some(ITS_PEER)?
+        // The peer may be a program, for which the supervisor sets the source.
+        (state.has(WRITES) && !wishes.has_source).then_some(ITS_PEER)?
     } else {
         // SAFETY: by the caller.
         unsafe { datagrams::peer_of(state, datagrams::directory()?, header)? }
     };
     // SAFETY: by the caller.
     let is_nowhere = stream::is_nowhere(unsafe { pieces_of(header) });
-    (!is_nowhere).then_some(Head {
+    let head = Head {
         bytes,
         peer,
         to: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         segment_bytes,
-    })
+    };
+    (!is_nowhere).then_some(head.with_class(wishes.class))
 }
 
 /// Writes a datagram, whole, if there is room for it.

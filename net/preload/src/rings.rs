@@ -8,6 +8,7 @@ use crate::interest;
 use crate::real::descriptors_in;
 use crate::table::{self, Kind, Record, record};
 use sidecore_net_rings::TAKE_BACK;
+use sidecore_net_rings::datagram::{RINGS_OF_V6, TELLS};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -95,6 +96,7 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     // thread is attaching, and this descriptor is upgraded by a later call.
     let Some(attachment) = attachment::attach(descriptor) else {
         let is_final = attachment::is_refused();
+        record.put_off.fetch_add(1, Ordering::Relaxed);
         return bar(if is_final {
             Kind::Barred
         } else {
@@ -111,13 +113,18 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     }
     let upgraded = match is_datagram {
         true => attachment.upgrade_datagrams(descriptor),
-        false => attachment.upgrade(descriptor).map(|number| (number, false)),
+        false => attachment.upgrade(descriptor).map(|number| (number, 0)),
     };
-    let (number, is_v6) = match upgraded {
+    let (number, says) = match upgraded {
         Ok(upgraded) => upgraded,
         Err(libc::EAGAIN) => {
             // The supervisor limits the time it spends on rings; it may have some later.
             record.put_off.fetch_add(1, Ordering::Relaxed);
+            return bar(Kind::Candidate);
+        }
+        // Others have what there is, and end; a socket that serves for weeks asks again.
+        Err(error) if error != libc::EINTR && attachment::is_passing(error) => {
+            record.put_off.store(PUT_OFF_MAX, Ordering::Relaxed);
             return bar(Kind::Candidate);
         }
         // Interrupted, although signals are blocked: the process was stopped.
@@ -135,9 +142,10 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
         // What the kernel's socket held is in the rings.
         record.add(table::DRAINED);
     }
-    if is_v6 {
+    if says & RINGS_OF_V6 != 0 {
         record.add(table::IS_V6);
     }
+    record.add((says & TELLS) << table::TOLD_SHIFT);
     record.set_kind(Kind::Ring);
     if let Some(epoll) = epoll {
         // The instance may have been dissolved meanwhile.

@@ -49,7 +49,7 @@ pub(crate) struct Record {
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
     /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`], [`ALIASED`],
-    /// [`ROUTES`], [`LINGERS`], [`DATAGRAMS`], [`IS_V6`].
+    /// [`ROUTES`], [`LINGERS`], [`DATAGRAMS`], [`IS_V6`]; from [`TOLD_SHIFT`] on control messages.
     pub(crate) flags: AtomicU32,
     /// Children that the process had when the descriptor came.
     born: AtomicU32,
@@ -93,6 +93,10 @@ pub(crate) const DATAGRAMS: u32 = 512;
 
 /// A UDP socket with rings is of IPv6.
 pub(crate) const IS_V6: u32 = 1024;
+
+/// Control messages that the program of a UDP socket with rings has asked for: the bits of a grant
+/// ([`sidecore_net_rings::datagram::TELLS`]), this many higher.
+pub(crate) const TOLD_SHIFT: u32 = 16;
 
 /// Higher descriptors are left to the kernel.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;

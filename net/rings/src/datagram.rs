@@ -255,6 +255,24 @@ impl Frame {
     }
 }
 
+/// What a grant of rings says of a datagram socket: that it is one of IPv6 ([`RINGS_OF_V6`]), and
+/// which control messages its program has asked for.
+pub const RINGS_OF_V6: u32 = 1;
+/// IP_PKTINFO.
+pub const TELLS_PLACE: u32 = 2;
+/// IP_RECVTTL.
+pub const TELLS_HOPS: u32 = 4;
+/// IP_RECVTOS.
+pub const TELLS_CLASS: u32 = 8;
+/// IPV6_RECVPKTINFO.
+pub const TELLS_PLACE_V6: u32 = 16;
+/// IPV6_RECVHOPLIMIT.
+pub const TELLS_HOPS_V6: u32 = 32;
+/// IPV6_RECVTCLASS.
+pub const TELLS_CLASS_V6: u32 = 64;
+/// All of these but the first.
+pub const TELLS: u32 = 0x7e;
+
 /// The head of a datagram in a ring; its payload follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
@@ -262,13 +280,51 @@ pub struct Head {
     pub bytes: usize,
     /// To the program: the source. From it: the destination, or port 0 for the socket's peer.
     pub peer: SocketAddr,
-    /// To the program: the destination. From it: without meaning.
+    /// To the program: the destination. From it: [`Self::with_class`].
     pub to: IpAddr,
-    /// From the program: bytes of each datagram if the payload is several (UDP_SEGMENT), else 0.
+    /// From the program: bytes of each datagram if the payload is several (UDP_SEGMENT), else 0. To
+    /// it: [`Self::with_marks`].
     pub segment_bytes: u16,
 }
 
 impl Head {
+    /// To the program: the hop limit and the traffic class with which the datagram came.
+    #[must_use]
+    pub fn with_marks(self, hops: u8, class: u8) -> Self {
+        let segment_bytes = u16::from_le_bytes([class, hops]);
+        Self {
+            segment_bytes,
+            ..self
+        }
+    }
+
+    /// Hop limit and traffic class, as of [`Self::with_marks`].
+    #[must_use]
+    pub fn marks(self) -> (u8, u8) {
+        let [class, hops] = self.segment_bytes.to_le_bytes();
+        (hops, class)
+    }
+
+    /// From the program: the traffic class that the datagram is to have; none: the socket's.
+    #[must_use]
+    pub fn with_class(self, class: Option<u8>) -> Self {
+        let [is_given, class] = class.map_or([0, 0], |class| [1, class]);
+        let to = IpAddr::V4(Ipv4Addr::new(0, 0, is_given, class));
+        Self { to, ..self }
+    }
+
+    /// The class of [`Self::with_class`].
+    #[must_use]
+    pub fn class(self) -> Option<u8> {
+        match self.to {
+            IpAddr::V4(ip) => match ip.octets() {
+                [0, 0, 1, class] => Some(class),
+                _ => None,
+            },
+            IpAddr::V6(_) => None,
+        }
+    }
+
     /// As it is in a ring.
     #[must_use]
     pub fn bytes(self) -> [u8; HEAD_BYTES] {

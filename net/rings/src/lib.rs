@@ -43,7 +43,7 @@ mod request {
     /// Option level of the requests: not used by the kernel.
     pub const LEVEL: i32 = 0x5349_4452;
     /// Version of the layout, in [`ATTACH`] and in its reply.
-    pub const VERSION: u32 = 3;
+    pub const VERSION: u32 = 4;
     /// Requests a segment, with the library's [`VERSION`], which libraries before 3 did not pass.
     pub const ATTACH: i32 = 1;
     /// Requests a waiter.

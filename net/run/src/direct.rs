@@ -63,12 +63,14 @@ pub(crate) struct Records {
     pub(crate) is_noted: bool,
     /// Requests to end it.
     pub(crate) delays: u32,
+    /// The hop limit of datagrams that have none of their own.
+    pub(crate) usual_hops: u8,
 }
 
 impl Records {
     /// Begins rings that the program does not know of yet, for a socket whose SO_RCVBUF is
     /// `receive_bytes`; none if the memory is too short.
-    pub(crate) fn begin(mut ring: RingEnd, receive_bytes: usize) -> Option<Self> {
+    pub(crate) fn begin(mut ring: RingEnd, receive_bytes: usize, usual_hops: u8) -> Option<Self> {
         ring.served = ring.view()?.begin_large();
         let beyond = receive_bytes.saturating_sub(LARGE_RING_BYTES);
         Some(Self {
@@ -79,6 +81,7 @@ impl Records {
             receive_bytes,
             is_noted: false,
             delays: 0,
+            usual_hops,
         })
     }
 
@@ -196,8 +199,8 @@ pub(crate) fn ring_room(near: &OwnedFd) -> Option<usize> {
     (receive.min(send) >= RINGS_FROM).then_some(receive)
 }
 
-/// Options by which the kernel describes datagrams in control messages.
-const MARKING: [(i32, i32); 25] = [
+/// Options by which the kernel describes datagrams in control messages that rings do not carry.
+const MARKING: [(i32, i32); 19] = [
     (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
@@ -212,15 +215,9 @@ const MARKING: [(i32, i32); 25] = [
     // IP_CHECKSUM, IP_RECVFRAGSIZE (`include/uapi/linux/in.h`).
     (libc::IPPROTO_IP, 23),
     (libc::IPPROTO_IP, 25),
-    (libc::IPPROTO_IP, libc::IP_PKTINFO),
-    (libc::IPPROTO_IP, libc::IP_RECVTTL),
-    (libc::IPPROTO_IP, libc::IP_RECVTOS),
     (libc::IPPROTO_IP, libc::IP_RECVOPTS),
     (libc::IPPROTO_IP, libc::IP_RETOPTS),
     (libc::IPPROTO_IP, libc::IP_ORIGDSTADDR),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
     (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO),
     (libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR),
     // IPV6_RECVFRAGSIZE, and those of RFC 2292 (`include/uapi/linux/in6.h`).
@@ -516,7 +513,7 @@ mod tests {
             large: Some(memory(LARGE_BYTES)),
             served: Served::default(),
         };
-        Records::begin(ring, receive_bytes).unwrap()
+        Records::begin(ring, receive_bytes, 64).unwrap()
     }
 
     fn head(number: u16) -> Head {
@@ -593,8 +590,7 @@ mod tests {
         let small = 10_000;
         for (level, name, value) in [
             (libc::SOL_SOCKET, libc::SO_TIMESTAMP, 1),
-            (libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
-            (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+            (libc::IPPROTO_IP, libc::IP_RECVOPTS, 1),
             (libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0),
             (libc::SOL_SOCKET, libc::SO_RCVBUF, small),
             (libc::SOL_SOCKET, libc::SO_SNDBUF, small),

@@ -17,8 +17,11 @@
 //! # Ok::<(), std::net::AddrParseError>(())
 //! ```
 
+use serde::Serialize;
 use sidecore_bare::width::ToUsize;
+use sidecore_sys::SharedSlice;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// First word of every message and segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
@@ -33,6 +36,8 @@ pub(crate) const KIND_CAPTURE: u32 = 4;
 pub(crate) const ENGINE_ASLEEP: usize = 128;
 /// Offset of the word by which the process announces a sleep.
 pub(crate) const CLIENT_ASLEEP: usize = 256;
+/// Offset of the counters of [`RingStatus`], a word each; a process without them leaves zeros.
+const RING_STATUS: usize = 640;
 /// Ring of requests: its offset, and the offset of the engine's read position.
 pub const REQUESTS: (usize, usize) = (4096, 384);
 /// Ring of events: its offset, and the offset of the process's read position.
@@ -89,6 +94,59 @@ pub(crate) fn chunk_offset(chunk: u32) -> usize {
 pub(crate) fn entry_bytes(bytes: usize) -> u32 {
     debug_assert!(bytes <= CHUNK_BYTES, "more than a chunk holds");
     bytes as u32
+}
+
+/// A process's own account of the rings that programs have with it, for the status; all 0 where it
+/// supervises none. The engine shows what it reads, and relies on nothing of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct RingStatus {
+    /// Sessions whose bytes pass by rings now.
+    pub sessions: u64,
+    /// Datagram sockets whose datagrams do.
+    pub datagram_sockets: u64,
+    /// Sockets that were given rings.
+    pub granted: u64,
+    /// Requests that were put off: others came before them, or bytes have to pass first.
+    pub put_off: u64,
+    /// Refused: the socket, its options or its process are used in ways that rings do not serve.
+    pub refused_use: u64,
+    /// Refused: the process, or the run, has as many as it may.
+    pub refused_limit: u64,
+    /// Refused: no memory, maps or descriptors were left.
+    pub refused_memory: u64,
+}
+
+impl RingStatus {
+    fn words(&mut self) -> [&mut u64; 7] {
+        [
+            &mut self.sessions,
+            &mut self.datagram_sockets,
+            &mut self.granted,
+            &mut self.put_off,
+            &mut self.refused_use,
+            &mut self.refused_limit,
+            &mut self.refused_memory,
+        ]
+    }
+
+    /// Writes it to the process's segment.
+    pub(crate) fn show(mut self, memory: SharedSlice<'_>) {
+        for (at, word) in (RING_STATUS..).step_by(8).zip(self.words()) {
+            if let Some(place) = memory.overlay::<AtomicU64>(at) {
+                // Relaxed: each is a figure by itself.
+                place.store(*word, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What the process has shown.
+    pub(crate) fn of(memory: SharedSlice<'_>) -> Self {
+        let mut status = Self::default();
+        for (at, word) in (RING_STATUS..).step_by(8).zip(status.words()) {
+            *word = memory.load_u64(at);
+        }
+        status
+    }
 }
 
 /// Request of a process.
@@ -353,6 +411,22 @@ pub(crate) fn ip_of(octets: [u8; 16]) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sidecore_sys::{SharedMap, Sharing};
+
+    #[test]
+    fn an_account_of_rings_comes_back_and_leaves_the_rest() {
+        let map = SharedMap::create("test", 4096, Sharing::ReadWrite).unwrap();
+        assert_eq!(RingStatus::of(map.slice()), RingStatus::default());
+        let mut status = RingStatus::default();
+        for (number, word) in (1..).zip(status.words()) {
+            *word = number;
+        }
+        status.show(map.slice());
+        assert_eq!(RingStatus::of(map.slice()), status);
+        assert_eq!((status.sessions, status.refused_memory), (1, 7));
+        let words = (0..4096).step_by(8).map(|at| map.slice().load_u64(at));
+        assert_eq!(words.sum::<u64>(), (1..=7).sum());
+    }
 
     #[test]
     fn entries_come_back_as_they_were() {

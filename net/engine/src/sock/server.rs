@@ -11,7 +11,7 @@ mod deliver;
 mod link;
 mod requests;
 
-use super::layout::{CHUNK_BYTES, DATAGRAM_CHUNKS_MAX, REQUESTS, chunk_offset};
+use super::layout::{CHUNK_BYTES, DATAGRAM_CHUNKS_MAX, REQUESTS, RingStatus, chunk_offset};
 use super::mailbox::{Attachment, Mailbox, Question};
 use super::ring::{Reader, Violation};
 use super::stack::{Id, Sockets};
@@ -45,6 +45,8 @@ pub struct ClientStatus {
     pub received_bytes: u64,
     /// Bytes of the stack's buffers that its sessions hold ([`Server::status_over`]).
     pub buffer_bytes: usize,
+    /// Programs' rings, if it supervises some.
+    pub rings: RingStatus,
 }
 
 /// All attached processes.
@@ -317,6 +319,7 @@ impl Process {
         ClientStatus {
             sockets: self.sockets.len(),
             events: self.link.written(),
+            rings: RingStatus::of(self.link.memory()),
             ..self.status
         }
     }

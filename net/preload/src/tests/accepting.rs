@@ -227,6 +227,21 @@ fn a_session_that_is_put_off_asks_after_twice_as_many_calls() {
     assert_eq!(session.kind(), Kind::Ring);
 }
 
+/// The supervisor has as many rings as it may, or lacks memory, until others end.
+#[test]
+fn a_session_for_which_nothing_is_left_asks_again_later() {
+    for error in [libc::ENOSPC, libc::ENOMEM, libc::EMFILE] {
+        let session = Session::by_pair();
+        session.refuse(&[error]);
+        let calls = (1..1000).find(|_| {
+            write(session.file(), b"x").unwrap();
+            session.take_rest();
+            session.kind() == Kind::Ring
+        });
+        assert_eq!(calls, Some(9 + (8 << 6) + 1));
+    }
+}
+
 #[test]
 fn doublings_end() {
     let session = Session::by_pair();

@@ -46,7 +46,7 @@ use mark::Mark;
 use rustix::event::epoll::{self, CreateFlags, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
-use sidecore_net::sock::client::{Client, ClientError, EventSource};
+use sidecore_net::sock::client::{Client, ClientError, EventSource, show_rings};
 use sidecore_net_rings::BY_ITSELF;
 use sidecore_sys::SysError;
 use sidecore_sys::local_socket;
@@ -117,6 +117,8 @@ pub(crate) struct Supervisor {
     datagrams: Datagrams,
     /// The kernel refuses connections there, in the place of absent listeners.
     vacant: VacantPorts,
+    /// Time at which the account of rings is shown next.
+    show_at: Instant,
 }
 
 impl Supervisor {
@@ -136,6 +138,7 @@ impl Supervisor {
             listeners: Listeners::new(rendezvous)?,
             datagrams: Datagrams::default(),
             vacant: VacantPorts::default(),
+            show_at: Instant::now(),
         })
     }
 
@@ -444,6 +447,12 @@ impl Supervisor {
         if self.table.engine.attach_again() {
             self.restore();
         }
+        if now >= self.show_at {
+            self.show_at = now + SHOWN_EVERY;
+            if let Some(client) = &self.table.engine.client {
+                show_rings(client, self.streams.rings.status());
+            }
+        }
     }
 }
 
@@ -510,6 +519,8 @@ const SHORT_NAP: Duration = Duration::from_millis(5);
 const PATIENT_NAP: Duration = Duration::from_millis(2);
 const PRESSED_NAP: Duration = Duration::from_millis(1);
 const ATTACH_EVERY: Duration = Duration::from_millis(100);
+/// Time between two accounts of rings, which the engine's status shows.
+const SHOWN_EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests;

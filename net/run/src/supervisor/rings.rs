@@ -10,8 +10,9 @@ use crate::socket::{Lease, Path, RingEnd, Socket, State};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use sidecore_bare::width::ToUsize as _;
+use sidecore_bare::width::{ToU64 as _, ToUsize as _};
 use sidecore_net::sock::client::EventSource;
+use sidecore_net::sock::layout::RingStatus;
 use sidecore_net_rings::{self as rings, LARGE_BYTES, Process, SEGMENT_BYTES, SLAB_BYTES, Served};
 use sidecore_sync::Changed;
 use sidecore_sys::{SharedMap, Sharing};
@@ -31,6 +32,8 @@ pub(super) struct Rings {
     budget: Budget,
     /// Processes without rings: they use pairs in ways that the library does not see (io_uring).
     barred: VecDeque<i32>,
+    /// Outcomes of requests so far.
+    outcomes: RingStatus,
     /// The warning about a library of another version was logged.
     has_warned: bool,
 }
@@ -57,11 +60,17 @@ impl Member {
     /// Memory for large rings, if it has fewer than `most` of them.
     fn new_large(&self, most: usize) -> Result<Rc<SharedMap>, Errno> {
         if self.large >= most {
-            return Err(Errno::OPNOTSUPP);
+            return Err(Errno::NOSPC);
         }
         let memory = SharedMap::reserve("sidecore-large", LARGE_BYTES, Sharing::ReadWrite);
-        Ok(Rc::new(memory.map_err(|_| Errno::OPNOTSUPP)?))
+        Ok(Rc::new(memory.map_err(|_| Errno::NOMEM)?))
     }
+}
+
+/// Memory for the rings of several streams.
+fn new_slab() -> Result<Rc<SharedMap>, Errno> {
+    let memory = SharedMap::reserve("sidecore-ring", SLAB_BYTES, Sharing::ReadWrite);
+    Ok(Rc::new(memory.map_err(|_| Errno::NOMEM)?))
 }
 
 /// A place that a socket has got, and what its library is answered.
@@ -78,6 +87,7 @@ struct Place {
     /// Large rings stay for the next stream with the number.
     large: Option<Rc<SharedMap>>,
     inode: u64,
+    is_of_datagrams: bool,
     lease: Weak<Lease>,
 }
 
@@ -322,6 +332,35 @@ impl Rings {
         self.budget.spend(begun, Instant::now());
     }
 
+    /// Counts the outcome of a request for rings, or of one that precedes it.
+    pub(super) fn count<T>(&mut self, outcome: &Result<T, Errno>) {
+        let outcomes = &mut self.outcomes;
+        let counter = match outcome {
+            Ok(_) => &mut outcomes.granted,
+            Err(Errno::AGAIN) => &mut outcomes.put_off,
+            Err(Errno::NOSPC) => &mut outcomes.refused_limit,
+            Err(Errno::NOMEM | Errno::MFILE | Errno::NFILE) => &mut outcomes.refused_memory,
+            Err(_) => &mut outcomes.refused_use,
+        };
+        *counter += 1;
+    }
+
+    /// The account of all processes.
+    pub(super) fn status(&self) -> RingStatus {
+        let members = self.processes.iter().flatten();
+        let places = members.flat_map(|member| &member.streams);
+        let used = || places.clone().filter(|place| place.inode().is_some());
+        let count = |is_of_datagrams| {
+            let alike = used().filter(|place| place.is_of_datagrams == is_of_datagrams);
+            alike.count().to_u64()
+        };
+        RingStatus {
+            sessions: count(false),
+            datagram_sockets: count(true),
+            ..self.outcomes
+        }
+    }
+
     /// Moves a stream from its pair to rings.
     ///
     /// # Errors
@@ -359,7 +398,7 @@ impl Rings {
     /// Those of datagrams are large ones from the start.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`: none is left. `ESTALE`: the process is not attached so.
+    /// `ENOSPC`, `ENOMEM`: none is left. `ESTALE`: the process is not attached so.
     pub(super) fn take_place(
         &mut self,
         caller: &Caller<'_>,
@@ -368,7 +407,7 @@ impl Rings {
         is_large: bool,
     ) -> Result<Taken, Errno> {
         if self.streams() >= STREAMS_MAX {
-            return Err(Errno::OPNOTSUPP);
+            return Err(Errno::NOSPC);
         }
         let all = Rc::clone(&self.leases);
         let leader = caller.leader().ok_or(Errno::SRCH)?;
@@ -379,11 +418,16 @@ impl Rings {
         let free = member.streams.iter().position(has_large);
         let free = free.or_else(|| member.streams.iter().position(is_free));
         let index = free.unwrap_or(member.streams.len());
-        let number = u32::try_from(index).map_err(|_| Errno::OPNOTSUPP)?;
+        let number = u32::try_from(index).map_err(|_| Errno::NOSPC)?;
         if number >= rings::STREAMS {
-            return Err(Errno::OPNOTSUPP);
+            return Err(Errno::NOSPC);
         }
-        // Before the slab, whose descriptor is passed once: a failure must not lose that.
+        // All memory first: the program cannot be relieved of a descriptor.
+        let slab = (number / rings::SLAB_STREAMS).to_usize();
+        let new_slab = match slab == member.slabs.len() {
+            true => Some(new_slab()?),
+            false => None,
+        };
         let mut large = member.streams.get(index).and_then(|it| it.large.clone());
         let mut large_file = -1;
         if is_large && large.is_none() {
@@ -392,14 +436,12 @@ impl Rings {
             large_file = caller.give(memory.file())?;
             large = Some(memory);
         }
-        // Only the first stream of a slab passes the descriptor of its memory.
+        // Only the first stream of a slab passes the descriptor of its memory: last, so that no
+        // failure loses that.
         let mut file = -1;
-        let slab = (number / rings::SLAB_STREAMS).to_usize();
-        if slab == member.slabs.len() {
-            let memory = SharedMap::reserve("sidecore-ring", SLAB_BYTES, Sharing::ReadWrite);
-            let memory = memory.map_err(|_| Errno::OPNOTSUPP)?;
+        if let Some(memory) = new_slab {
             file = caller.give(memory.file())?;
-            member.slabs.push(Rc::new(memory));
+            member.slabs.push(memory);
         }
         if index == member.streams.len() {
             member.streams.push(Place::default());
@@ -409,6 +451,7 @@ impl Rings {
         let lease = Rc::new(Lease::of(&all));
         place.large.clone_from(&large);
         place.inode = inode;
+        place.is_of_datagrams = is_large;
         place.lease = Rc::downgrade(&lease);
         let ring = RingEnd {
             process: attachment.to_usize(),

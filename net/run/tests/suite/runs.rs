@@ -347,6 +347,111 @@ fn a_datagram_socket_of_the_stack_has_rings() {
     );
 }
 
+/// Control messages about datagrams that pass by rings, and with those that do.
+#[test]
+fn datagrams_by_rings_are_described_as_on_the_kernel() {
+    let program = "\
+         TOLD = {V4: ((0, 8), (0, 12), (0, 13)), V6: ((41, 49), (41, 51), (41, 66))}\n\
+         INT = lambda value: struct.pack('i', value)\n\
+         def shown(control, own):\n\
+         \x20   packed = socket.inet_pton(family_of(own), own)\n\
+         \x20   return [(*kind, value.replace(packed, b'own')) for *kind, value in control]\n\
+         for number, (own, host) in enumerate(((V4, HOST), (V6, HOST6))):\n\
+         \x20   client, server = datagrams(own), datagrams(host)\n\
+         \x20   client.settimeout(20); server.settimeout(20)\n\
+         \x20   for told in TOLD[own]: client.setsockopt(*told, 1)\n\
+         \x20   at, to = client.getsockname()[:2], server.getsockname()[:2]\n\
+         \x20   for count in range(30):\n\
+         \x20       client.sendto(b'%d' % count, to); server.sendto(*server.recvfrom(9))\n\
+         \x20       data, control, flags, by = client.recvmsg(9, 200)\n\
+         \x20       assert data == b'%d' % count; time.sleep(.001)\n\
+         \x20   say(shown(control, own), flags, by[:2] == to, rings() == (number + 1) * over)\n\
+         \x20   for room in (0, 1, 15, 16, 17, 20, 24, 28, 32, 36, 40, 47, 48, 60, 64, 72, 88):\n\
+         \x20       server.sendto(b'room', at)\n\
+         \x20       data, control, flags, _ = client.recvmsg(9, room)\n\
+         \x20       say(room, data, shown(control, own), flags)\n\
+         \x20   server.sendto(b'peeked', at); waiting(client)\n\
+         \x20   say(shown(client.recvmsg(9, 99, socket.MSG_PEEK)[1], own), client.recv(9))\n\
+         \x20   packed = socket.inet_pton(family_of(own), own)\n\
+         \x20   place = (0, 8, INT(0) + packed + bytes(4)) if number == 0 else \\\n\
+         \x20       (41, 50, packed + INT(0))\n\
+         \x20   for asked in ([(0, 1, b'\\x02')], [(0, 1, INT(1))], [(0, 1, INT(300))], [place],\n\
+         \x20           [(41, 67, INT(2))], [(41, 67, INT(-1))], [place, (0, 1, INT(1))],\n\
+         \x20           [(socket.IPPROTO_UDP, 103, struct.pack('H', 3)), place], [(1, 99, INT(0))]):\n\
+         \x20       sent = outcome(client.sendmsg, [b'wishes'], asked, 0, to)\n\
+         \x20       say([kind[:2] for kind in asked], sent)\n\
+         \x20       if sent == 6: say(server.recv(9))\n\
+         \x20       if asked[0][1] == 103: say(server.recv(9))\n\
+         \x20   say(rings() == (number + 1) * over)\n\
+         \x20   client.setsockopt(*TOLD[own][0], 0)\n\
+         \x20   server.sendto(b'less', at)\n\
+         \x20   say(shown(client.recvmsg(9, 200)[1], own))\n";
+    let program = format!("{RINGED}{program}");
+    assert_eq!(
+        lines_over_stack("described", &program),
+        lines_on_kernel("described", &program)
+    );
+}
+
+/// The engine's status says how many sockets have rings, and why others have none.
+#[test]
+fn the_status_counts_the_rings_of_programs() {
+    let program = "\
+         import json\n\
+         path = [line.split()[-1] for line in open('/proc/net/unix') if 'account.sock' in line][0]\n\
+         def account():\n\
+         \x20   with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:\n\
+         \x20       asked.connect(path)\n\
+         \x20       asked.send(b'SIDENET1' + struct.pack('<II', 2, 5) + bytes(16))\n\
+         \x20       answer = asked.recv(1 << 20)\n\
+         \x20   status = json.loads(answer[answer.index(b'{'):])\n\
+         \x20   return status['applications'][0]['rings']\n\
+         client, server, own, to = ringed()\n\
+         marked = datagrams(); marked.setsockopt(socket.SOL_SOCKET, 29, 1)\n\
+         for _ in range(30): marked.sendto(b'x', to); server.recv(9)\n\
+         say(until(lambda: account()['refused_use'] == 1))\n\
+         say({key: it for key, it in account().items() if key != 'put_off'})\n\
+         client.close()\n\
+         say(until(lambda: account()['datagram_sockets'] == 0))\n";
+    let program = format!("{RINGED}{program}");
+    assert_eq!(
+        lines_over_stack("account", &program),
+        [
+            "True",
+            "{'sessions': 0, 'datagram_sockets': 1, 'granted': 1, 'refused_use': 1, \
+             'refused_limit': 0, 'refused_memory': 0}",
+            "True"
+        ]
+    );
+}
+
+/// However many the other programs of a run have: the rings of each process here take three of the
+/// supervisor's maps.
+#[test]
+fn the_last_of_many_processes_has_rings() {
+    let program = "\
+         asks, says = os.pipe(), os.pipe()\n\
+         def one():\n\
+         \x20   client, server = datagrams(), datagrams(HOST)\n\
+         \x20   server.settimeout(20)\n\
+         \x20   def by_rings():\n\
+         \x20       client.sendto(b'x', server.getsockname()); server.recv(9)\n\
+         \x20       return rings() == 1\n\
+         \x20   os.write(says[1], b'+' if until(by_rings) else b'-')\n\
+         \x20   os.read(asks[0], 1)\n\
+         pids, said = [], b''\n\
+         for _ in range(90):\n\
+         \x20   pids.append(fork(one)); said += os.read(says[0], 1)\n\
+         say(said.decode())\n\
+         os.write(asks[1], bytes(len(pids)))\n\
+         say({finished(pid) for pid in pids})\n";
+    let program = format!("{RINGED}{program}");
+    assert_eq!(
+        lines_over_stack("many_processes", &program),
+        ["+".repeat(90).as_str(), "{0}"]
+    );
+}
+
 /// What a program may do with a socket whose datagrams pass by rings, it does as on the kernel.
 #[test]
 fn datagrams_by_rings_are_what_they_are_on_the_kernel() {

@@ -6,7 +6,9 @@
 use super::held::Outgoing;
 use super::memory::{Chunks, Piece};
 use super::{Client, ClientError, Socket};
-use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, Event, MORE, PLACE_BITS, Request, ip_of};
+use crate::sock::layout::{
+    DATAGRAM_CHUNKS_MAX, Entry, Event, MORE, PLACE_BITS, Request, RingStatus, ip_of,
+};
 use crate::sock::stack::SocketError;
 use crate::{IcmpError, Refusal};
 use sidecore_bare::width::ToUsize;
@@ -344,6 +346,11 @@ pub fn set_peer(
     // Port 0 stands for no peer.
     let entry = peer.map_or(Entry::default(), |peer| Entry::default().at(peer));
     client.post(Request::Peer, socket, entry)
+}
+
+/// Shows the engine's users how many of the programs that this client supervises have rings.
+pub fn show_rings(client: &Client, status: RingStatus) {
+    status.show(client.link.memory());
 }
 
 /// Chunks with received bytes that were not returned to the engine yet: unread, or lent by

@@ -24,7 +24,7 @@ mod waiting;
 pub use crate::event_source::EventSource;
 pub use attach::{sessions_of_all, siblings, status, status_of, status_of_all};
 pub(crate) use driven::OwnEngine;
-pub use events::{chunks_held, is_acknowledged, next_refusal, set_peer};
+pub use events::{chunks_held, is_acknowledged, next_refusal, set_peer, show_rings};
 pub(crate) use link::{Driver, DriverFailed};
 pub use memory::{Buffer, Received};
 pub use opening::{Opening, Sharing};

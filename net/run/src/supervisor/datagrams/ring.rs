@@ -11,9 +11,10 @@ use super::*;
 use crate::direct::{Records, ring_room};
 use rustix::event::{PollFd, PollFlags};
 use sidecore_net::sock::client::Client;
-use sidecore_net_rings::datagram::{Frame, Head, PAYLOAD_BYTES_MAX};
+use sidecore_net_rings::datagram::{Frame, Head, PAYLOAD_BYTES_MAX, RINGS_OF_V6};
 use sidecore_net_rings::{Broken, WORDS};
 use sidecore_sync::Changed;
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 impl Datagrams {
@@ -30,10 +31,13 @@ impl Datagrams {
         let target = caller.call.arguments[3];
         let attachment = caller.read_int(target)?.cast_unsigned();
         let begun = Instant::now();
-        rings.admit(caller, attachment)?;
-        // A refused request has its price, too.
-        let words = self.begin_rings(table, rings, caller, attachment);
-        rings.spend(begun);
+        let words = rings.admit(caller, attachment).and_then(|()| {
+            let words = self.begin_rings(table, rings, caller, attachment);
+            // A refused request has its price, too.
+            rings.spend(begun);
+            words
+        });
+        rings.count(&words);
         let bytes: Vec<u8> = words?.iter().flat_map(|word| word.to_ne_bytes()).collect();
         caller.write(target, &bytes)?;
         Ok(ZERO)
@@ -73,8 +77,12 @@ impl Datagrams {
         if self.unfinished.contains(&inode) || has_error(&near) {
             return Err(Errno::AGAIN);
         }
+        let carrier = table.sockets.get(&inode).and_then(Socket::carrier);
+        let carrier = carrier.ok_or(Errno::OPNOTSUPP)?;
+        let usual_hops = usual_hops(carrier.far.as_fd(), carrier.at.is_ipv6());
         let taken = rings.take_place(caller, attachment, inode, true)?;
-        let mut records = Records::begin(taken.ring, room).ok_or(Errno::NOMEM)?;
+        let told = told_of(&near);
+        let mut records = Records::begin(taken.ring, room, usual_hops).ok_or(Errno::NOMEM)?;
         self.move_waiting(table, inode, &near, &mut records)
             .map_err(|Broken| Errno::OPNOTSUPP)?;
         let socket = table.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
@@ -84,7 +92,8 @@ impl Datagrams {
             carrier.records = Some(Box::new(records));
         }
         let [number, slab, large, _] = taken.words;
-        Ok([number, slab, large, is_v6.into()])
+        let family = if is_v6 { RINGS_OF_V6 } else { 0 };
+        Ok([number, slab, large, family | told])
     }
 
     /// Moves the datagrams that a program's socket holds to its rings.
@@ -105,7 +114,9 @@ impl Datagrams {
             for message in batch.messages() {
                 // Another process has sent the others to the kernel's loopback address.
                 if let Some(way) = self.way(table, inode, address::read(message.name)) {
-                    let head = head_of(way.from, way.to, message.payload.len());
+                    // Those that the program has asked for.
+                    let marks = (Marks::read(message.control), records.usual_hops);
+                    let head = head_of((way.from, way.to), message.payload.len(), marks);
                     moved = moved.and_then(|()| records.give(head, message.payload));
                 }
             }
@@ -120,14 +131,15 @@ impl Datagrams {
         &mut self,
         table: &mut Table,
         inode: u64,
-        (from, to): (SocketAddr, IpAddr),
-        payload: &[u8],
+        ends: (SocketAddr, IpAddr),
+        (payload, marks): (&[u8], Marks),
     ) -> bool {
         let carrier = table.sockets.get_mut(&inode).and_then(Socket::carrier_mut);
         let Some(records) = carrier.and_then(|it| it.records.as_mut()) else {
             return false;
         };
-        let given = records.give(head_of(from, to, payload.len()), payload);
+        let marks = (marks, records.usual_hops);
+        let given = records.give(head_of(ends, payload.len(), marks), payload);
         if !std::mem::replace(&mut records.is_noted, true) {
             self.noted.push(inode);
         }
@@ -263,7 +275,12 @@ impl Datagrams {
             peer,
             segment_bytes: head.segment_bytes,
         };
-        self.forward_frame(table, inode, frame, payload, target.marks);
+        let class = head.class().map(i32::from).or(target.marks.class);
+        let marks = Marks {
+            class,
+            ..target.marks
+        };
+        self.forward_frame(table, inode, frame, payload, marks);
     }
 
     /// Notifies the programs whose rings have changed in this round.
@@ -321,7 +338,7 @@ impl Datagrams {
         self.ended.push(records.ring.clone());
         let unread = records.unread();
         let same = |one: &(Head, Vec<u8>), other: &(Head, Vec<u8>)| {
-            (one.0.peer, one.0.to) == (other.0.peer, other.0.to)
+            (one.0.peer, one.0.to, one.0.marks()) == (other.0.peer, other.0.to, other.0.marks())
         };
         for alike in unread.chunk_by(same) {
             let Some((head, _)) = alike.first() else {
@@ -332,7 +349,7 @@ impl Datagrams {
                 from: head.peer,
                 to: head.to,
                 payloads: &payloads,
-                marks: Marks::default(),
+                marks: marks_of(*head),
             };
             if !self.deliver(table, inode, &incoming) {
                 table.forget(inode);
@@ -403,15 +420,77 @@ fn has_error(near: &OwnedFd) -> bool {
             .intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-fn head_of(from: SocketAddr, to: IpAddr, bytes: usize) -> Head {
-    Head {
+/// The marks of a datagram that a program has not read, for the kernel's sendmsg(2).
+fn marks_of(head: Head) -> Marks {
+    let (hops, class) = head.marks();
+    Marks {
+        // A program may have forged it, and the kernel refuses 0.
+        hops: Some(hops.max(1).into()),
+        class: Some(class.into()),
+    }
+}
+
+/// The head of a datagram for a program.
+fn head_of(
+    (from, to): (SocketAddr, IpAddr),
+    bytes: usize,
+    (marks, usual_hops): (Marks, u8),
+) -> Head {
+    let byte = |value: Option<i32>| value.and_then(|it| u8::try_from(it).ok());
+    let head = Head {
         bytes,
         peer: from,
         to,
         segment_bytes: 0,
-    }
+    };
+    let hops = byte(marks.hops).unwrap_or(usual_hops);
+    head.with_marks(hops, byte(marks.class).unwrap_or(0))
 }
 
+/// The control messages by which the library describes datagrams to the program of this socket
+/// ([`direct::TELLS`]).
+fn told_of(near: &OwnedFd) -> u32 {
+    let is_set = |(level, name, _): &&(i32, i32, u32)| {
+        let value = socket_option::get(near.as_fd(), *level, *name, 4).ok();
+        value.is_some_and(|value| value.iter().any(|byte| *byte != 0))
+    };
+    TOLD.iter().filter(is_set).map(|(_, _, bit)| bit).sum()
+}
+
+/// The hop limit that datagrams have from a socket without one of its own.
+fn usual_hops(far: BorrowedFd<'_>, is_v6: bool) -> u8 {
+    let (level, name) = match is_v6 {
+        true => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+        false => (libc::IPPROTO_IP, libc::IP_TTL),
+    };
+    let value = socket_option::get(far, level, name, 4).unwrap_or_default();
+    // Little-endian: at most 255.
+    value.first().copied().unwrap_or(USUAL_HOPS)
+}
+
+/// Options by which a datagram is described in control messages that the library makes, too.
+const TOLD: [(i32, i32, u32); 6] = [
+    (libc::IPPROTO_IP, libc::IP_PKTINFO, direct::TELLS_PLACE),
+    (libc::IPPROTO_IP, libc::IP_RECVTTL, direct::TELLS_HOPS),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS, direct::TELLS_CLASS),
+    (
+        libc::IPPROTO_IPV6,
+        libc::IPV6_RECVPKTINFO,
+        direct::TELLS_PLACE_V6,
+    ),
+    (
+        libc::IPPROTO_IPV6,
+        libc::IPV6_RECVHOPLIMIT,
+        direct::TELLS_HOPS_V6,
+    ),
+    (
+        libc::IPPROTO_IPV6,
+        libc::IPV6_RECVTCLASS,
+        direct::TELLS_CLASS_V6,
+    ),
+];
+/// Where the kernel says nothing else (`net.ipv4.ip_default_ttl`).
+const USUAL_HOPS: u8 = 64;
 /// Datagrams that one look at a ring takes.
 const RECORDS_MAX: usize = 512;
 /// Looks that take all of a full ring of empty datagrams.

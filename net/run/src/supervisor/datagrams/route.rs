@@ -151,7 +151,7 @@ impl Datagrams {
             let takes = socket.peer.is_none_or(|peer| peer == datagrams.from);
             let ends = (datagrams.from, datagrams.to);
             for payload in datagrams.payloads.iter().filter(|_| takes) {
-                self.give_by_ring(table, inode, ends, payload);
+                self.give_by_ring(table, inode, ends, (payload, datagrams.marks));
             }
             return true;
         }
@@ -235,7 +235,14 @@ impl Datagrams {
                 .unwrap_or(from.ip());
             let payload = match taker {
                 // Without another copy.
-                Some(taker) if self.give_by_ring(table, taker, (from, to), received.bytes()) => {
+                Some(taker)
+                    if self.give_by_ring(
+                        table,
+                        taker,
+                        (from, to),
+                        (received.bytes(), Marks::default()),
+                    ) =>
+                {
                     None
                 }
                 taker => taker.map(|taker| (taker, received.bytes().to_vec())),

@@ -300,7 +300,7 @@ fn forged(peer: SocketAddr) -> Records {
         large: Some(memory(LARGE_BYTES)),
         served: Served::default(),
     };
-    let records = Records::begin(ring, 1 << 20).unwrap();
+    let records = Records::begin(ring, 1 << 20, 64).unwrap();
     let head = Head {
         bytes: 0,
         peer,

@@ -37,6 +37,7 @@ fn a_place_is_free_once_its_socket_is_gone() {
     let place = Place {
         large: None,
         inode: 7,
+        is_of_datagrams: false,
         lease: Rc::downgrade(&lease),
     };
     assert_eq!((place.inode(), rings.streams()), (Some(7), 1));

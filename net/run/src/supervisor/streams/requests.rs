@@ -23,13 +23,39 @@ impl Streams {
     ) -> Result<Reply, Errno> {
         let target = caller.call.arguments[3];
         let asked = caller.read_int(target)?.cast_unsigned();
-        let words = match caller.int(2) {
+        let name = caller.int(2);
+        if name == rings::TAKE_BACK {
+            let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
+            if !self.take_back(table, inode, false) {
+                return Err(Errno::AGAIN);
+            }
+            bar(table, inode);
+            return Ok(ZERO);
+        }
+        let answered = self.answer(table, caller, (name, asked));
+        // Of those before a grant, refusals alone.
+        if name == rings::UPGRADE || name == rings::ATTACH && answered.is_err() {
+            self.rings.count(&answered);
+        }
+        let words = answered?;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        caller.write(target, &bytes)?;
+        Ok(ZERO)
+    }
+
+    fn answer(
+        &mut self,
+        table: &mut Table,
+        caller: &Caller<'_>,
+        (name, asked): (i32, u32),
+    ) -> Result<Words, Errno> {
+        match name {
             rings::ATTACH => {
                 let has_stack = table.engine.client.is_some();
-                self.rings.attach(caller, asked, has_stack)?
+                self.rings.attach(caller, asked, has_stack)
             }
-            rings::WAITER => self.rings.add_waiter(caller, asked, &table.epoll)?,
-            rings::UPGRADE => self.upgrade(table, caller, asked)?,
+            rings::WAITER => self.rings.add_waiter(caller, asked, &table.epoll),
+            rings::UPGRADE => self.upgrade(table, caller, asked),
             rings::GROW => {
                 let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
                 let socket = table.sockets.get_mut(&inode);
@@ -38,21 +64,10 @@ impl Streams {
                 let Some(State::Open(stream)) = socket.map(|it| &mut it.state) else {
                     return Err(Errno::OPNOTSUPP);
                 };
-                self.rings.grow(caller, asked, &mut stream.path)?
+                self.rings.grow(caller, asked, &mut stream.path)
             }
-            rings::TAKE_BACK => {
-                let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
-                if !self.take_back(table, inode, false) {
-                    return Err(Errno::AGAIN);
-                }
-                bar(table, inode);
-                return Ok(ZERO);
-            }
-            _ => return Err(Errno::NOPROTOOPT),
-        };
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        caller.write(target, &bytes)?;
-        Ok(ZERO)
+            _ => Err(Errno::NOPROTOOPT),
+        }
     }
 
     fn upgrade(
