@@ -300,6 +300,44 @@ fn like_taxa_lead_to_cheap_branches() {
     assert_eq!(added(&parts, 40, &Serial), added(&parts, 40, &pool));
 }
 
+/// Each branch has two sites of its own, which change nowhere else: one tree alone needs no more
+/// changes. It is found whether all branches are tried or those near like taxa.
+#[test]
+fn sequences_without_homoplasy_give_their_tree() {
+    let taxa = 30;
+    let names = numbered_names(taxa);
+    for seed in 1..5 {
+        let tree = random_tree(taxa, 0.1, &mut Random::new(seed));
+        let mut rows = vec![String::new(); taxa];
+        for edge in tree.edges() {
+            let mut behind = vec![false; taxa];
+            let mut path = vec![tree.ends(edge)[0]];
+            while let Some(half) = path.pop() {
+                match tree.is_tip(half) {
+                    true => behind[half.index()] = true,
+                    false => path.extend(tree.others(half).map(|other| tree.back(other))),
+                }
+            }
+            for (row, behind) in rows.iter_mut().zip(behind) {
+                row.push_str(if behind { "CC" } else { "AA" });
+            }
+        }
+        let rows = names.iter().zip(rows);
+        let text: String = rows
+            .map(|(name, row)| format!(">{name}\n{row}\n"))
+            .collect();
+        let (names, parts) = given(&text);
+        for scanned in [3, taxa] {
+            let found = added(&parts, scanned, &Serial);
+            let score = parsimony::score(&found, &[&parts[0].patterns]);
+            assert_eq!(score, 2 * tree.edges().count().to_u64(), "seed {seed}");
+            assert_eq!(found.topology(), tree.topology(), "seed {seed}");
+        }
+        let found = infer(&names, &parts, &Serial);
+        assert_eq!(tree_of(&found.tree, &names).topology(), tree.topology());
+    }
+}
+
 /// Of sequences that are alike, or that say nothing, some branch is found.
 #[test]
 fn odd_sequences_are_added() {
