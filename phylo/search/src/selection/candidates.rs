@@ -220,13 +220,22 @@ pub(super) fn of(patterns: &Patterns) -> Vec<Candidate> {
                 number => format!("+CODE{{{number}}}"),
             };
             let head = |text: &str| format!("{text}{code}");
+            let published = |name: &'static str| {
+                let each = PUBLISHED_FREQUENCIES.iter();
+                each.map(move |frequencies| format!("{name}{frequencies}"))
+            };
             // MG is MGK with the ratio 1 of transitions to transversions.
             let wider = |text: &str| Some(head(&text.replacen("MG+", "MGK+", 1)));
             let heads = CODON.iter().map(|text| match text.starts_with("MG+") {
                 true => (head(text), wider(text)),
                 false => (head(text), None),
             });
-            heads.collect()
+            // Published matrices know the standard code's codons alone: other names have no parse.
+            let published = PUBLISHED.into_iter().flat_map(published);
+            let published = published.map(|text| (head(&text), None));
+            heads
+                .chain(published.filter(|(head, _)| parse(head).is_some()))
+                .collect()
         }
         _ => return all(alphabet),
     };
@@ -290,6 +299,10 @@ const GENERAL_MAX: u8 = 6;
 const CODON: [&str; 7] = [
     "GY+F3X4", "GY+F1X4", "GY+F", "MGK+F3X4", "MGK+F1X4", "MG+F3X4", "MG+F1X4",
 ];
+/// Codons: published matrices of the standard code, and frequencies that each may have; without a
+/// suffix they are its own.
+const PUBLISHED: [&str; 2] = ["KOSI07", "SCHN05"];
+const PUBLISHED_FREQUENCIES: [&str; 4] = ["+F3X4", "+F1X4", "+F", ""];
 /// DNA: each before its special cases.
 const DNA: [&str; 22] = [
     "GTR", "SYM", "TVM", "TVMef", "TIM1", "TIM2", "TIM3", "TIM1uf", "TIM2uf", "TIM3uf", "TN93",

@@ -197,6 +197,32 @@ fn codon_models_are_chosen() {
     assert_eq!(candidates::of(&other)[0].text(), "GY+F3X4+CODE{11}");
 }
 
+/// As IQ-TREE does, published matrices are tried for the standard code, each with its own or other
+/// frequencies.
+#[test]
+fn published_codon_matrices_are_chosen() {
+    let alignment = evolved("KOSI07", 5, 200, 4);
+    let code = |number| Alphabet::Codon(GeneticCode::new(number).unwrap());
+    let (patterns, tree) = patterns(&alignment, code(1));
+    let names = ranking(&patterns, &tree);
+    assert_eq!(names[0], "KOSI07", "{names:?}");
+    let candidates = candidates::of(&patterns);
+    let heads: Vec<String> = candidates.iter().map(|one| one.text()).collect();
+    for matrix in ["KOSI07", "SCHN05"] {
+        let own = heads.iter().filter(|head| head.starts_with(matrix));
+        let own: Vec<&str> = own.map(|head| &head[matrix.len()..]).collect();
+        assert_eq!(own, ["+F3X4", "+F1X4", "+F", ""]);
+    }
+    // Its 61 frequencies belong to the matrix.
+    let own = candidates.iter().find(|one| one.text() == "KOSI07");
+    let own = Model::new(own.unwrap().name(), &patterns);
+    assert_eq!(free_parameters(&own), 0);
+    // All codons of the standard code are codons of this one, too.
+    let other = Patterns::new(&alignment, code(4)).unwrap();
+    let other = candidates::of(&other);
+    assert!(other.iter().all(|one| !one.text().contains("KOSI07")));
+}
+
 #[test]
 fn parameters_are_counted_as_usual() {
     let alignment = evolved("JC", 6, 100, 1);
