@@ -107,18 +107,19 @@ impl Room {
         let whole = header_bytes + value.len();
         let bytes = whole.min(self.left);
         self.is_cut |= bytes < whole;
-        // The kernel passes over what it cannot write to.
-        if !is_in_first_page(self.at.addr()) {
-            let mut header = [0; HEADER_BYTES as usize];
-            header[..8].copy_from_slice(&bytes.to_ne_bytes());
-            header[8..12].copy_from_slice(&level.to_ne_bytes());
-            header[12..].copy_from_slice(&kind.to_ne_bytes());
-            // SAFETY: by the caller, and by the room that is left: the header fits, and `bytes` do.
-            unsafe {
-                ptr::copy_nonoverlapping(header.as_ptr(), self.at, header_bytes);
-                let to = self.at.add(header_bytes);
-                ptr::copy_nonoverlapping(value.as_ptr(), to, bytes - header_bytes);
-            }
+        // As in the kernel, what cannot be written takes no room: nothing reads it later.
+        if is_in_first_page(self.at.addr()) {
+            return;
+        }
+        let mut header = [0; HEADER_BYTES as usize];
+        header[..8].copy_from_slice(&bytes.to_ne_bytes());
+        header[8..12].copy_from_slice(&level.to_ne_bytes());
+        header[12..].copy_from_slice(&kind.to_ne_bytes());
+        // SAFETY: by the caller, and by the room that is left: the header fits, and `bytes` do.
+        unsafe {
+            ptr::copy_nonoverlapping(header.as_ptr(), self.at, header_bytes);
+            let to = self.at.add(header_bytes);
+            ptr::copy_nonoverlapping(value.as_ptr(), to, bytes - header_bytes);
         }
         // The padding is left as it is.
         let taken = whole.next_multiple_of(8).min(self.left);
@@ -347,5 +348,13 @@ mod tests {
                 "{room}"
             );
         }
+        // Nowhere: what is said to be there would be read.
+        // SAFETY: zeros are an empty message.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_control = ptr::without_provenance_mut(1);
+        header.msg_controllen = 128;
+        // SAFETY: nothing is written to the first page.
+        unsafe { describe(&mut header, TELLS_PLACE | TELLS_CLASS, &head) };
+        assert_eq!((header.msg_controllen, header.msg_flags), (0, 0));
     }
 }
