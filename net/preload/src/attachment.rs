@@ -71,11 +71,12 @@ pub(crate) fn attach(descriptor: c_int) -> Option<&'static Attachment> {
 }
 
 /// True for the supervisor's refusals that others cause, and end: it has too many rings, or lacks
-/// memory or descriptors for them.
+/// memory or descriptors for them. Not for EINTR: an interrupted request may have been served, and
+/// the next one would take one more attachment.
 pub(crate) fn is_passing(error: c_int) -> bool {
     matches!(
         error,
-        libc::EAGAIN | libc::EINTR | libc::ENOSPC | libc::ENOMEM | libc::EMFILE | libc::ENFILE
+        libc::EAGAIN | libc::ENOSPC | libc::ENOMEM | libc::EMFILE | libc::ENFILE
     )
 }
 

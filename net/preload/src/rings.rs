@@ -123,7 +123,7 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
             return bar(Kind::Candidate);
         }
         // Others have what there is, and end; a socket that serves for weeks asks again.
-        Err(error) if error != libc::EINTR && attachment::is_passing(error) => {
+        Err(error) if attachment::is_passing(error) => {
             record.put_off.store(PUT_OFF_MAX, Ordering::Relaxed);
             return bar(Kind::Candidate);
         }

@@ -398,7 +398,8 @@ impl Rings {
     /// Those of datagrams are large ones from the start.
     ///
     /// # Errors
-    /// `ENOSPC`, `ENOMEM`: none is left. `ESTALE`: the process is not attached so.
+    /// `ENOSPC`, `ENOMEM`: none is left. `EMFILE`: the program has no descriptors left; `EOPNOTSUPP`
+    /// if only some. `ESTALE`: the process is not attached so.
     pub(super) fn take_place(
         &mut self,
         caller: &Caller<'_>,
@@ -440,7 +441,16 @@ impl Rings {
         // failure loses that.
         let mut file = -1;
         if let Some(memory) = new_slab {
-            file = caller.give(memory.file())?;
+            // The library would ask again after EMFILE, and the program have one more descriptor
+            // of large rings each time.
+            let final_or = |error| {
+                if large_file < 0 {
+                    error
+                } else {
+                    Errno::OPNOTSUPP
+                }
+            };
+            file = caller.give(memory.file()).map_err(final_or)?;
             member.slabs.push(memory);
         }
         if index == member.streams.len() {
