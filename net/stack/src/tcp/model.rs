@@ -6,6 +6,7 @@
 //! other sessions pay for one bit of the path, which is in the cache already.
 
 use super::Session;
+use super::prr::Prr;
 use crate::congestion::bbr::{Ack, Bbr, Cause};
 use crate::congestion::{Algorithm, Congestion};
 use crate::state::flags::{Flags, SendTail};
@@ -111,6 +112,10 @@ impl Session<'_> {
     /// Selects the congestion control, which restarts.
     pub(crate) fn choose_congestion(&mut self, algorithm: Algorithm) {
         self.cold.congestion = Congestion::new(algorithm);
+        // Its threshold is not what a reduction because of marks approaches.
+        if self.cold.prr.is_for_marks() {
+            self.cold.prr = Prr::default();
+        }
         // A model of the path before is no better than none: the new one measures it again.
         self.cold.model.forget();
         if algorithm == Algorithm::Bbr {

@@ -529,7 +529,9 @@ impl Input<'_, '_> {
         let window = session.hot.send.cwnd;
         let now_us = session.common.now_us;
         let threshold = session.cold.congestion.on_echo(window, used, mss, now_us);
-        if session.common.config.behaviour == Behaviour::Linux && session.hot.send.in_flight() > 0 {
+        let by_steps = session.common.config.behaviour == Behaviour::Linux;
+        // A model of the path sets its window itself.
+        if by_steps && session.hot.send.in_flight() > 0 && !session.path.is_modelled() {
             session.cold.prr = Prr::begin_for_marks(flight);
         } else {
             session.hot.send.cwnd = window.min(threshold);

@@ -182,6 +182,9 @@ impl Output<'_, '_> {
         let data_end = start.after(len);
         let pushes = len > 0
             && (self.fills_window(len) || self.pushes(data_end, len, last) || self.burst_ends(len));
+        if pushes {
+            self.burst = 0;
+        }
         let load = Load {
             sequence: start,
             offset: held - unsent,

@@ -50,11 +50,7 @@ impl Output<'_, '_> {
         }
         self.burst += len;
         let most = self.burst_bytes().min(self.halves());
-        let ends = self.burst > mss && self.burst + mss > most;
-        if ends {
-            self.burst = 0;
-        }
-        ends
+        self.burst > mss && self.burst + mss > most
     }
 
     /// True if no whole segment fits into the peer's window after the next `len` bytes: the peer

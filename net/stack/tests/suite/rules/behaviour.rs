@@ -2,7 +2,9 @@
 
 use super::common::{MS, S, v4};
 use super::peer::{ACK, PLAIN, PSH, Peer, SACK, SYN};
-use sidecore_net_stack::{Behaviour, SessionError, SessionOption, SessionState};
+use sidecore_net_stack::{
+    Algorithm, Behaviour, RecoveryPhase, SessionError, SessionId, SessionOption, SessionState,
+};
 
 const ECE: u8 = 0x40;
 const CWR: u8 = 0x80;
@@ -47,6 +49,20 @@ fn bursts_end_with_psh_as_linux_has_it() {
     }
 }
 
+/// A session that a peer with ECN has opened.
+fn open_with_marks(peer: &mut Peer) -> SessionId {
+    let listener = peer.listen();
+    let mut syn = peer.segment(SYN | ECE | CWR, &[]);
+    syn.options = SACK.to_vec();
+    peer.send(&syn);
+    let answer = peer.take().remove(0);
+    assert_eq!(answer.flags, SYN | ACK | ECE);
+    peer.sequence += 1;
+    peer.acknowledgment = answer.sequence.wrapping_add(1);
+    peer.ack(0);
+    peer.stack.accept(listener).expect("open").expect("one")
+}
+
 /// RFC 3168 section 6.1.2: the window falls at once, or by each acknowledgment of the window of
 /// data, at the end of which it is the same.
 #[test]
@@ -56,16 +72,7 @@ fn an_echo_lowers_the_window_at_once_or_by_acknowledgments() {
         (Behaviour::Linux, 10_000, 2),
     ] {
         let mut peer = Peer::new(|config| config.behaviour = behaviour);
-        let listener = peer.listen();
-        let mut syn = peer.segment(SYN | ECE | CWR, &[]);
-        syn.options = SACK.to_vec();
-        peer.send(&syn);
-        let answer = peer.take().remove(0);
-        assert_eq!(answer.flags, SYN | ACK | ECE);
-        peer.sequence += 1;
-        peer.acknowledgment = answer.sequence.wrapping_add(1);
-        peer.ack(0);
-        let id = peer.stack.accept(listener).expect("open").expect("one");
+        let id = open_with_marks(&mut peer);
         peer.write(id, &[1; 50_000]);
         assert_eq!(peer.take().len(), 10);
         let mut sent = 0;
@@ -87,6 +94,27 @@ fn an_echo_lowers_the_window_at_once_or_by_acknowledgments() {
         let info = peer.stack.info(id).expect("open");
         assert!((7_000..7_300).contains(&info.window), "{behaviour:?}");
         assert_eq!(peer.stack.counters().ecn_reductions, 1);
+    }
+}
+
+/// A model of the path sets its window itself, also where the window would fall by acknowledgments.
+#[test]
+fn an_echo_leaves_a_model_its_window() {
+    let mut peer = Peer::new(|config| {
+        config.behaviour = Behaviour::Linux;
+        config.congestion = Algorithm::Bbr;
+    });
+    let id = open_with_marks(&mut peer);
+    peer.write(id, &[1; 50_000]);
+    let sent = peer.take().len();
+    assert!(sent > 1);
+    for _ in 0..=sent {
+        peer.acknowledgment = peer.acknowledgment.wrapping_add(1_000);
+        let segment = peer.segment(ACK | ECE, &[]);
+        peer.send(&segment);
+        let info = peer.stack.info(id).expect("open");
+        assert!(info.window < 1 << 20, "{info:?}");
+        assert_ne!(info.phase, RecoveryPhase::Reduction);
     }
 }
 
