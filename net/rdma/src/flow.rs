@@ -76,6 +76,11 @@ impl Flow {
         self.settle > Duration::ZERO || self.is_settling()
     }
 
+    /// True if the stream has taken all there was to send, and its end.
+    pub(crate) fn has_sent_all(&self) -> bool {
+        self.is_shut && self.is_drained()
+    }
+
     /// True if both streams have ended, or the peer's has and ours has nothing to send.
     pub(crate) fn is_over(&self) -> bool {
         self.has_ended && (self.is_shut || self.pair.state() == State::Ended)

@@ -7,6 +7,7 @@ use crate::flow::{Flow, Moved};
 use crate::stream::Session;
 use crate::{Adapter, State};
 use rustix::event::epoll::EventFlags;
+use rustix::ioctl;
 use rustix::net::sockopt;
 use sidecore_rdma_wire::Pair;
 use std::collections::VecDeque;
@@ -26,8 +27,11 @@ pub(super) struct Link {
     pub(super) reported: Reported,
     /// Time when its owner closed it.
     pub(super) released: Option<Instant>,
-    /// Time of the last byte either way since its owner began to close it and kept it.
+    /// Time of the last byte either way since its owner began to close it and kept it; one that
+    /// the peer's host has taken counts where it is looked for.
     pub(super) leaving: Option<Instant>,
+    /// See [`Self::is_being_taken`].
+    untaken: u32,
     /// True if it is in the device's list of busy connections.
     pub(super) is_busy: bool,
     pub(super) is_blocked: bool,
@@ -73,10 +77,21 @@ impl Link {
             reported: Reported::Nothing,
             released: None,
             leaving: None,
+            untaken: 0,
             is_busy: false,
             is_blocked: false,
             interest: EventFlags::empty(),
         }
+    }
+
+    /// True if the peer's host has taken bytes since the last call: the kernel may hold many that
+    /// no call of ours moves any more.
+    pub(super) fn is_being_taken(&mut self) -> bool {
+        let Wire::Kernel(stream, _) = &self.wire else {
+            return false;
+        };
+        let left = untaken(stream);
+        left < std::mem::replace(&mut self.untaken, left)
     }
 
     /// Makes the end of its stream a reset, which the peer learns of even if it reads nothing.
@@ -131,6 +146,15 @@ fn opening() -> Moved {
     }
 }
 
+/// Bytes in the kernel's send buffer that the peer's host has not acknowledged; 0 if that is not
+/// known.
+#[allow(unsafe_code)] // a system call that writes one number
+fn untaken(stream: &TcpStream) -> u32 {
+    // SAFETY: tcp(7): SIOCOUTQ writes an `int`.
+    let left = unsafe { ioctl::ioctl(stream, ioctl::Getter::<SIOCOUTQ, i32>::new()) };
+    left.map_or(0, i32::unsigned_abs)
+}
+
 /// False while the socket is being opened.
 fn is_open(stream: &TcpStream) -> io::Result<bool> {
     // A failed connect is reported here alone: the socket is writable, too.
@@ -144,6 +168,8 @@ fn is_open(stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
+/// Linux's number of tcp(7)'s SIOCOUTQ.
+const SIOCOUTQ: ioctl::Opcode = 0x5411;
 /// Default time limit for opening a connection.
 const LIMIT: Duration = Duration::from_secs(60);
 

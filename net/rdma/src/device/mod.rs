@@ -331,8 +331,8 @@ impl Device {
     }
 
     /// Closes a connection in order and keeps it: posted work is completed, then both streams end,
-    /// which [`Event::Ended`] reports. If no byte moves for some seconds, the connection is lost:
-    /// checked in [`Self::progress`] and [`Self::wait`].
+    /// which [`Event::Ended`] reports. If no byte moves for some seconds, and the peer's host takes
+    /// none, the connection is lost: checked in [`Self::progress`] and [`Self::wait`].
     ///
     /// # Errors
     /// There is no such connection.
@@ -342,6 +342,7 @@ impl Device {
         // From the first call on: repeated ones do not delay the end.
         if link.leaving.is_none() {
             link.leaving = Some(Instant::now());
+            link.is_being_taken();
             self.lingering.push(connection.index);
         }
         self.advance(connection.index);

@@ -47,6 +47,7 @@ impl Device {
         }
         if moved.anything && link.leaving.is_some() {
             link.leaving = Some(Instant::now());
+            link.is_being_taken();
         }
         if moved.is_blocked && !link.is_blocked {
             link.is_blocked = true;
@@ -206,7 +207,13 @@ impl Device {
             };
             let since = link.released.or(link.leaving);
             let is_late = since.is_some_and(|since| now.saturating_duration_since(since) >= LINGER);
-            if is_late {
+            if is_late && link.released.is_none() && link.is_being_taken() {
+                // Slow, but alive.
+                link.leaving = Some(now);
+                continue;
+            }
+            // What the kernel has got with its end is delivered after a release, as completed.
+            if is_late && !(link.released.is_some() && link.flow.has_sent_all()) {
                 link.reset();
             }
             if link.released.is_none() {
