@@ -50,7 +50,7 @@ pub(crate) fn errno(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
-/// The program's `errno`, after a call that has failed.
+/// The program's `errno`.
 pub(crate) fn last_errno() -> c_int {
     // SAFETY: this thread's own place.
     unsafe { *libc::__errno_location() }

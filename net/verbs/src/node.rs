@@ -6,7 +6,8 @@
 //! run` does).
 //!
 //! Must stay true: every call goes to the next library first, and its answer stands for all paths
-//! but that one; a file that is there is seen as it is.
+//! but that one; a file that is there is seen as it is. A call that succeeds leaves `errno` as it
+//! was. Both calls are allowed in signal handlers, where dlsym(3) is not: it is called at load.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -14,6 +15,18 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// The file's name in `/dev/infiniband`.
 pub(crate) const NAME: &CStr = c"sidecore-verbs0";
 const PATH: &CStr = c"/dev/infiniband/sidecore-verbs0";
+
+/// Looks up the functions when the library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = {
+    extern "C" fn loaded() {
+        for next in [&STAT, &STAT64, &XSTAT, &XSTAT64, &ACCESS] {
+            next.address();
+        }
+    }
+    loaded
+};
 
 /// A function of the libraries behind this one, looked up once.
 struct Next {
@@ -66,23 +79,26 @@ fn shown() -> libc::stat {
 
 /// Defines calls of stat(2), each with the argument in front of the path.
 macro_rules! stats {
-    ($($name:ident: $text:literal ($($version:ident: $kind:ty)?);)*) => {$(
+    ($($name:ident $next:ident: $text:literal ($($version:ident: $kind:ty)?);)*) => {$(
+        static $next: Next = Next::new($text);
+
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             $($version: $kind,)? path: *const c_char, target: *mut libc::stat,
         ) -> c_int {
             type Call = unsafe extern "C" fn($($kind,)? *const c_char, *mut libc::stat) -> c_int;
-            static NEXT: Next = Next::new($text);
+            let before = crate::last_errno();
             // SAFETY: the C library's function of this name has this type; arguments are the
             // program's.
             unsafe {
-                let next: Option<Call> = std::mem::transmute(NEXT.address());
+                let next: Option<Call> = std::mem::transmute($next.address());
                 let Some(next) = next else {
                     return crate::fail(libc::ENOSYS);
                 };
                 match next($($version,)? path, target) {
                     0 => 0,
                     _ if is_device(path) => {
+                        crate::errno(before);
                         target.write(shown());
                         0
                     }
@@ -95,26 +111,31 @@ macro_rules! stats {
 
 // Programs that were built with glibc before 2.33 have the names with a version.
 stats! {
-    stat: c"stat" ();
-    stat64: c"stat64" ();
-    __xstat: c"__xstat" (version: c_int);
-    __xstat64: c"__xstat64" (version: c_int);
+    stat STAT: c"stat" ();
+    stat64 STAT64: c"stat64" ();
+    __xstat XSTAT: c"__xstat" (version: c_int);
+    __xstat64 XSTAT64: c"__xstat64" (version: c_int);
 }
+
+static ACCESS: Next = Next::new(c"access");
 
 /// access(2).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
-    static NEXT: Next = Next::new(c"access");
+    let before = crate::last_errno();
     // SAFETY: as of stat(2).
     unsafe {
-        let next: Option<Call> = std::mem::transmute(NEXT.address());
+        let next: Option<Call> = std::mem::transmute(ACCESS.address());
         let Some(next) = next else {
             return crate::fail(libc::ENOSYS);
         };
         match next(path, mode) {
             0 => 0,
-            _ if is_device(path) && mode & libc::X_OK == 0 => 0,
+            _ if is_device(path) && mode & libc::X_OK == 0 => {
+                crate::errno(before);
+                0
+            }
             failed => failed,
         }
     }
