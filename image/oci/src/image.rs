@@ -14,11 +14,10 @@ use sidecore_export::{ExportError, Ready};
 use sidecore_format::source::BlockSource;
 use sidecore_remote::blob::RemoteBlob;
 use sidecore_remote::fault::Fault;
-use sidecore_remote::{ImageManifest, Location, Repository, Retry};
+use sidecore_remote::{Artifact, ImageManifest, Location, Repository, Retry};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Reasons why an image or its layers cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +58,8 @@ pub struct Image {
     place: String,
     repository: Repository,
     manifest: ImageManifest,
+    /// What refers to the image, once it was asked for: a list of all layers' indexes and images.
+    artifacts: OnceLock<Vec<Artifact>>,
 }
 
 impl Image {
@@ -87,7 +88,20 @@ impl Image {
             place: place_of(&name).to_owned(),
             name,
             repository,
+            artifacts: OnceLock::new(),
         })
+    }
+
+    /// The artifacts of this project that refer to the image. The list is asked for once: each part
+    /// of it costs a round trip, and an image has many layers.
+    fn artifacts(&self) -> Result<&[Artifact], ImageError> {
+        if let Some(found) = self.artifacts.get() {
+            return Ok(found);
+        }
+        let digest = &self.manifest.digest;
+        let found = (self.repository).artifacts(digest, &[IMAGE_LAYER_TYPE, INDEX_TYPE]);
+        let found = found.map_err(|fault| self.failed(fault))?;
+        Ok(self.artifacts.get_or_init(|| found))
     }
 
     /// Name, repository and reference of an image.
@@ -132,13 +146,11 @@ impl Image {
     /// # Errors
     /// [`ImageError`].
     pub fn converted(&self, sha256: &str) -> Result<Option<(String, bool)>, ImageError> {
-        let digest = &self.manifest.digest;
-        let found = self.repository.artifacts(digest, IMAGE_LAYER_TYPE);
-        let found = found.map_err(|fault| self.failed(fault))?;
         let wanted = format!("sha256:{sha256}");
-        let found = found
+        let found = self
+            .artifacts()?
             .iter()
-            .find(|it| it.annotations.get(LAYER) == Some(&wanted));
+            .find(|it| it.kind == IMAGE_LAYER_TYPE && it.annotations.get(LAYER) == Some(&wanted));
         Ok(found.map(|it| {
             let url = format!("oci://{}@{}", self.place, it.manifest);
             (url, it.annotations.contains_key(IMPLIED))
@@ -277,15 +289,13 @@ impl Image {
     /// # Errors
     /// [`ImageError`].
     pub fn pushed_index(&self, sha256: &str) -> Result<Option<Index>, ImageError> {
-        let digest = &self.manifest.digest;
-        let found = self.repository.artifacts(digest, INDEX_TYPE);
-        let found = found.map_err(|fault| self.failed(fault))?;
         let wanted = format!("sha256:{sha256}");
-        let is_wanted = |it: &&sidecore_remote::Artifact| {
+        let is_wanted = |it: &&Artifact| {
+            let is_of_layer = it.annotations.get(LAYER) == Some(&wanted);
             // The size is the registry's word; a larger one is not even asked for.
-            it.annotations.get(LAYER) == Some(&wanted) && it.size_bytes <= INDEX_BYTES_MAX
+            it.kind == INDEX_TYPE && is_of_layer && it.size_bytes <= INDEX_BYTES_MAX
         };
-        let Some(found) = found.iter().find(is_wanted) else {
+        let Some(found) = self.artifacts()?.iter().find(is_wanted) else {
             return Ok(None);
         };
         let bytes = self.repository.small_blob(&found.sha256, found.size_bytes);

@@ -280,3 +280,53 @@ fn artifacts_of_others_stay_in_the_list_under_a_tag() {
         assert_eq!(found, (false, None), "{status} {old}");
     }
 }
+
+/// A layer's index and the image that it was converted to are artifacts of two types; to list them
+/// twice would cost each layer of an image two round trips more.
+#[test]
+fn artifacts_of_several_types_are_listed_once() {
+    let _alone = ENVIRONMENT.lock().unwrap();
+    let subject = format!("sha256:{}", "1".repeat(64));
+    let artifact = |blob: &str| {
+        let blob = blob.repeat(64);
+        format!(r#"{{"schemaVersion":2,"layers":[{{"digest":"sha256:{blob}","size":1}}]}}"#)
+    };
+    let documents = ["2", "3", "4"].map(artifact);
+    let digest = |text: &str| {
+        let image = ImageManifest::of_text(text.as_bytes().to_vec());
+        image.unwrap().digest
+    };
+    let listed = |(text, kind): (&String, &str)| {
+        let digest = digest(text);
+        format!(r#"{{"digest":"{digest}","size":1,"artifactType":"{kind}"}}"#)
+    };
+    let listed = documents.iter().zip(["a", "b", "c"]).map(listed);
+    let list = format!(
+        r#"{{"schemaVersion":2,"manifests":[{}]}}"#,
+        listed.collect::<Vec<_>>().join(",")
+    );
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let (all, kept) = (documents.clone(), Arc::clone(&asked));
+    let guard = move |request: &Request| -> Option<Other> {
+        kept.lock().unwrap().push(request.path.clone());
+        let found = all.iter().find(|it| request.path.ends_with(&digest(it)));
+        Some(match found {
+            Some(text) => (200, Vec::new(), text.clone().into_bytes()),
+            None if request.path.contains("/manifests/sha256-") => {
+                (200, Vec::new(), list.clone().into_bytes())
+            }
+            None => (404, Vec::new(), Vec::new()),
+        })
+    };
+    let server = Server::with_guard(Vec::new(), Box::new(guard));
+    let repository = Repository::new(&server.host(), "a/b", eager()).unwrap();
+    let found = repository.artifacts(&subject, &["a", "b"]).unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|it| (&*it.kind, &it.sha256[..1]))
+        .collect();
+    assert_eq!(found, [("a", "2"), ("b", "3")]);
+    let asked = asked.lock().unwrap();
+    // The interface, the tag, and the two artifacts.
+    assert_eq!(asked.len(), 4, "{asked:?}");
+}

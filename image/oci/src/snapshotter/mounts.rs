@@ -15,12 +15,14 @@ use crate::tree::uuid_digits;
 use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sidecore_export::mount::image_on;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Mounts layers.
 pub(crate) struct Mounts {
@@ -29,6 +31,7 @@ pub(crate) struct Mounts {
     layers: PathBuf,
     /// Layers that are being mounted and have no record yet, and how often.
     held: Mutex<BTreeMap<String, usize>>,
+    recent: Recent<Image>,
     trust_indexes: bool,
     rate_bytes: u64,
     verify_keys: Vec<PathBuf>,
@@ -42,6 +45,7 @@ impl Mounts {
             root: config.root.clone(),
             layers: config.root.join("layers"),
             held: Mutex::default(),
+            recent: Recent(Mutex::default()),
             trust_indexes: config.trust_indexes,
             rate_bytes: config.rate_bytes,
             verify_keys: config.verify_keys.clone(),
@@ -57,7 +61,7 @@ impl Mounts {
     pub(crate) fn mount(&self, layer: &Layer, dir: &Path, is_lowest: bool) -> Result<bool, String> {
         let sha256 = &layer.sha256;
         if self.store.whole(sha256).is_none() {
-            let image = Image::open(&layer.image);
+            let image = self.recent.get(&layer.image, || Image::open(&layer.image));
             if let Ok(image) = &image
                 && let Some(has_implied) = self.serve_converted(image, layer, dir, is_lowest)
             {
@@ -252,6 +256,47 @@ impl Mounts {
     }
 }
 
+/// Images that were asked for in the last minute, by their URLs: containerd asks for each layer
+/// alone, and the manifest, what refers to it and a new connection would cost each of them half a
+/// dozen round trips.
+struct Recent<T>(Mutex<VecDeque<(String, Instant, Arc<T>)>>);
+
+impl<T> Recent<T> {
+    /// The image that a URL names, which `open` asks for.
+    ///
+    /// # Errors
+    /// Those of `open`; they are not kept.
+    fn get<E>(&self, url: &str, open: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+        // A tag may name another image by now; a digest names one for ever.
+        if !url.contains("@sha256:") {
+            return open().map(Arc::new);
+        }
+        if let Some(found) = self.find(url) {
+            return Ok(found);
+        }
+        // Without the lock: this waits for a network.
+        let image = Arc::new(open()?);
+        let mut all = self.0.lock();
+        if all.len() == RECENT_MAX {
+            all.pop_front();
+        }
+        all.push_back((url.to_owned(), Instant::now(), Arc::clone(&image)));
+        Ok(image)
+    }
+
+    /// An image that is young enough: indexes may be pushed after it was asked for.
+    fn find(&self, url: &str) -> Option<Arc<T>> {
+        let mut all = self.0.lock();
+        all.retain(|(_, opened, _)| opened.elapsed() < RECENT_AGE_MAX);
+        let found = all.iter().find(|(found, ..)| found == url);
+        found.map(|(.., image)| Arc::clone(image))
+    }
+}
+
+/// Images that are kept; each has a connection and a thread.
+const RECENT_MAX: usize = 8;
+const RECENT_AGE_MAX: Duration = Duration::from_secs(60);
+
 /// Starts a server in the background, and waits until it is ready.
 fn started(mut command: Command) -> Result<(), String> {
     let output = command.stdin(Stdio::null()).output();
@@ -365,6 +410,31 @@ fn unescaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Six round trips a layer else.
+    #[test]
+    fn an_image_of_a_digest_is_asked_for_once() {
+        let recent = Recent(Mutex::default());
+        let (digest, tag) = ("oci://a/b@sha256:1", "oci://a/b:v1");
+        assert_eq!(recent.get(digest, || Err("no network")), Err("no network"));
+        let mut asked = 0;
+        let mut ask = |url: &str| {
+            let opened = recent.get(url, || {
+                asked += 1;
+                Ok::<_, ()>(asked)
+            });
+            *opened.unwrap()
+        };
+        assert_eq!(
+            [digest, digest, tag, tag, digest].map(&mut ask),
+            [1, 1, 2, 3, 1]
+        );
+        for number in 0..RECENT_MAX {
+            ask(&format!("oci://a/c@sha256:{number}"));
+        }
+        assert_eq!(recent.0.lock().len(), RECENT_MAX);
+        assert!(recent.find(digest).is_none());
+    }
 
     #[test]
     fn of_several_mounts_on_a_folder_the_last_one_counts() {

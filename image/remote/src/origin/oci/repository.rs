@@ -52,6 +52,8 @@ pub struct ImageManifest {
 pub struct Artifact {
     /// Digest of the artifact's manifest (`sha256:` and 64 digits).
     pub manifest: String,
+    /// Type of the artifact.
+    pub kind: String,
     /// Digest of its bytes, without `sha256:`.
     pub sha256: String,
     /// Its size in bytes.
@@ -138,15 +140,15 @@ impl Repository {
         &self.retry
     }
 
-    /// The blobs of the artifacts of type `kind` that refer to the manifest `subject`.
+    /// The blobs of the artifacts of these types that refer to the manifest `subject`.
     ///
     /// # Errors
     /// [`Fault`]; an image without artifacts has an empty list.
-    pub fn artifacts(&self, subject: &str, kind: &str) -> Result<Vec<Artifact>, Fault> {
+    pub fn artifacts(&self, subject: &str, kinds: &[&str]) -> Result<Vec<Artifact>, Fault> {
         // A mirror may have none of them: the first server that has some counts.
         let mut found = Vec::new();
         for access in &self.all {
-            match self.artifacts_at(access, subject, kind) {
+            match self.artifacts_at(access, subject, kinds) {
                 Ok(blobs) => found = blobs,
                 Err(fault) if access.host.is_mirror => tracing::info!("{fault}"),
                 Err(fault) => return Err(fault),
@@ -162,7 +164,7 @@ impl Repository {
         &self,
         access: &Access,
         subject: &str,
-        kind: &str,
+        kinds: &[&str],
     ) -> Result<Vec<Artifact>, Fault> {
         let api = access.url(&format!("referrers/{subject}"))?;
         let response = access.send(&|| access.client.get(api.clone()))?;
@@ -177,26 +179,35 @@ impl Repository {
         };
         let index: Index = serde_json::from_slice(&index).unwrap_or_default();
         let mut blobs = Vec::new();
-        for found in newest(&index, kind) {
-            let (text, _) = self.document(&found.digest)?;
-            let Ok(document) = serde_json::from_slice::<Document>(&text) else {
-                continue;
-            };
-            let layers = document.layers.into_iter();
-            blobs.extend(layers.filter_map(|it| {
-                let sha256 = it.digest.strip_prefix("sha256:")?.to_owned();
-                is_sha256(&sha256).then_some(Artifact {
-                    manifest: found.digest.clone(),
-                    sha256,
-                    size_bytes: it.size,
-                    annotations: it.annotations,
-                })
-            }));
-            if blobs.len() > ARTIFACTS_MAX {
-                break;
+        for kind in kinds {
+            // Many of one type must not hide those of the next.
+            let blobs_max = blobs.len() + ARTIFACTS_MAX;
+            for found in newest(&index, kind) {
+                blobs.extend(self.artifact(found, kind)?);
+                if blobs.len() > blobs_max {
+                    break;
+                }
             }
         }
         Ok(blobs)
+    }
+
+    /// The blobs of an artifact of type `kind`; none where its document cannot be read.
+    fn artifact(&self, found: &Descriptor, kind: &str) -> Result<Vec<Artifact>, Fault> {
+        let (text, _) = self.document(&found.digest)?;
+        let document = serde_json::from_slice::<Document>(&text);
+        let layers = document.map_or_else(|_| Vec::new(), |it| it.layers);
+        let blobs = layers.into_iter().filter_map(|it| {
+            let sha256 = it.digest.strip_prefix("sha256:")?.to_owned();
+            is_sha256(&sha256).then_some(Artifact {
+                manifest: found.digest.clone(),
+                kind: kind.to_owned(),
+                sha256,
+                size_bytes: it.size,
+                annotations: it.annotations,
+            })
+        });
+        Ok(blobs.collect())
     }
 
     /// A whole blob of at most `bytes_max`, checked by its digest.
