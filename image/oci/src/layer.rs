@@ -21,6 +21,9 @@
 //! same path.
 //! Called from: any thread; reads block on the network.
 
+mod ahead;
+mod through;
+
 use crate::build::{BuildError, Ranges, build};
 use crate::index::{Index, IndexError};
 use crate::store::{
@@ -40,9 +43,9 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use through::{Unkept, is_full};
 
 pub use crate::store::{LayerError, Store, sha256_of};
 
@@ -85,6 +88,10 @@ pub struct LayerDevice {
     /// The whole layer has shown that its index is wrong.
     is_refused: AtomicBool,
     counters: [AtomicU64; 5],
+    /// Itself, for threads that fetch ahead of readers, and the number of these.
+    own: Weak<Self>,
+    ahead: AtomicUsize,
+    unkept: Unkept,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +145,7 @@ impl LayerDevice {
         let hash = blake3::hash(&tree.metadata).to_hex().to_string();
         // They are in the file now, and a large layer has tens of megabytes of them.
         tree.metadata = Vec::new();
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|own| Self {
             folder,
             of,
             data,
@@ -153,6 +160,9 @@ impl LayerDevice {
             arrived: Condvar::new(),
             is_refused: AtomicBool::new(false),
             counters: Default::default(),
+            own: Weak::clone(own),
+            ahead: AtomicUsize::new(0),
+            unkept: Unkept::default(),
         }))
     }
 
@@ -198,83 +208,25 @@ impl LayerDevice {
         live::status(name, way, &[place], figures)
     }
 
-    /// Fetches all that is missing, on threads of their own, at most at `rate_bytes` a second (0:
-    /// unlimited), and then makes the layer complete. Ends early if the device is dropped; after a
-    /// fault it tries again, seconds later.
-    pub fn fetch_rest(self: &Arc<Self>, rate_bytes: u64) {
-        let after = BACKGROUND_AFTER;
-        let pace = Arc::new(Mutex::new(Instant::now() + after));
-        for number in 0..BACKGROUND_THREADS {
-            // Threads that own the device would keep an unmounted layer's server alive.
-            let device = Arc::downgrade(self);
-            let pace = Arc::clone(&pace);
-            let work = move || {
-                std::thread::sleep(after);
-                // A reference for a part at a time, so that the device can be dropped in between.
-                while let Some(device) = device.upgrade() {
-                    match device.fetch_next(&pace, rate_bytes) {
-                        Ok(true) => {}
-                        // All have come or are coming: one thread waits for them and ends it.
-                        Ok(false) if number > 0 => return,
-                        Ok(false) => match device.complete() {
-                            Ok(true) => return,
-                            Ok(false) => std::thread::sleep(FETCH_PAUSE),
-                            Err(error) => {
-                                tracing::error!("the layer is not complete: {error}");
-                                return;
-                            }
-                        },
-                        Err(error) => {
-                            tracing::warn!("the rest of the layer is not fetched now: {error}");
-                            std::thread::sleep(FETCH_PAUSE);
-                        }
-                    }
-                }
-            };
-            let thread = std::thread::Builder::new().name("fetch-rest".into());
-            if let Err(error) = thread.spawn(work) {
-                tracing::warn!("the rest of the layer is not fetched: {error}");
-            }
-        }
-    }
-
-    /// Fetches the first spans that are missing; false if none is.
-    pub(crate) fn fetch_next(&self, pace: &Mutex<Instant>, rate_bytes: u64) -> io::Result<bool> {
-        if rate_bytes > 0 {
-            // Before the claim: a reader of claimed spans would wait for the pace, too.
-            let begin = *pace.lock();
-            std::thread::sleep(begin.saturating_duration_since(Instant::now()));
-        }
-        let claimed = {
-            let mut spans = self.spans.lock();
-            let Some(first) = spans.iter().position(|&it| it == Span::Missing) else {
-                return Ok(false);
-            };
-            self.claim(&mut spans, first, CLUSTER_BYTES)
-        };
-        if rate_bytes > 0 {
-            let blob = self.index.blob_range(claimed.clone());
-            let time = Duration::from_secs_f64((blob.end - blob.start) as f64 / rate_bytes as f64);
-            // The pace is of all threads together.
-            let mut next = pace.lock();
-            *next = (*next).max(Instant::now()) + time;
-        }
-        self.fetch(claimed).map(|()| true)
-    }
-
-    /// Marks missing spans from `first` on as coming, while their bytes in the blob are at most
-    /// `bytes_max`, and at least one.
-    fn claim(&self, spans: &mut [Span], first: usize, bytes_max: u64) -> Range<usize> {
-        let mut end = first;
-        while end < spans.len() && spans[end] == Span::Missing {
-            let blob = self.index.blob_range(first..end + 1);
-            if end > first && blob.end - blob.start > bytes_max {
+    /// Marks missing spans as coming, from the first one of `within` on. Those before `least` are
+    /// taken in any case, further ones while all have at most `bytes_max` in the blob.
+    fn claim(
+        &self,
+        spans: &mut [Span],
+        within: Range<usize>,
+        least: usize,
+        bytes_max: u64,
+    ) -> Range<usize> {
+        let mut end = within.start;
+        while end < within.end && spans[end] == Span::Missing {
+            let blob = self.index.blob_range(within.start..end + 1);
+            if end >= least && blob.end - blob.start > bytes_max {
                 break;
             }
             spans[end] = Span::Coming;
             end += 1;
         }
-        first..end
+        within.start..end
     }
 
     /// Fetches spans that this caller has claimed.
@@ -342,14 +294,30 @@ impl LayerDevice {
             let start = range.start.saturating_sub(extent.device_at);
             let end = (range.end - extent.device_at).min(extent.bytes);
             let tar = extent.tar_at + start..extent.tar_at + end;
-            for span in self.index.spans_of(tar) {
-                self.ensure_span(span)?;
+            let wanted = self.index.spans_of(tar);
+            if self.are_here(&wanted) {
+                continue;
+            }
+            // First: what is read soon is on its way while this read waits.
+            self.begin_ahead(&wanted, extent);
+            for span in wanted.clone() {
+                self.ensure_span(span, wanted.end)?;
             }
         }
         Ok(())
     }
 
-    fn ensure_span(&self, span: usize) -> io::Result<()> {
+    fn are_here(&self, wanted: &Range<usize>) -> bool {
+        let spans = self.spans.lock();
+        let are_here = spans[wanted.clone()].iter().all(|&it| it == Span::Here);
+        if are_here {
+            self.count(3, wanted.len().to_u64());
+        }
+        are_here
+    }
+
+    /// Waits until a span is here. Missing ones up to `end` come by the same request.
+    fn ensure_span(&self, span: usize, end: usize) -> io::Result<()> {
         let mut spans = self.spans.lock();
         if spans[span] == Span::Here {
             self.count(3, 1);
@@ -361,10 +329,7 @@ impl LayerDevice {
                 Span::Here => return Ok(()),
                 Span::Coming => self.arrived.wait(&mut spans),
                 Span::Missing => {
-                    // A reader in sequence needs the next ones, too.
-                    let is_sequential = span > 0 && spans[span - 1] == Span::Here;
-                    let bytes = if is_sequential { AHEAD_BYTES } else { 0 };
-                    let claimed = self.claim(&mut spans, span, bytes);
+                    let claimed = self.claim(&mut spans, span..end, end, 0);
                     drop(spans);
                     return self.fetch(claimed);
                 }
@@ -469,9 +434,17 @@ impl LayerDevice {
         let result = match self.is_refused.load(Ordering::Relaxed) {
             // Contents that were read before cannot be taken back; no further ones are given out.
             true => Err(io(io::Error::other("the layer's index is wrong"))),
+            false if self.unkept.is_full() => self.read_through(offset, dst).map_err(io),
             false => self
                 .ensure(offset..offset + dst.len().to_u64())
                 .and_then(|()| read_or_zeros(&self.data, dst, offset))
+                .or_else(|error| match is_full(&error) {
+                    true => {
+                        self.unkept.begin();
+                        self.read_through(offset, dst)
+                    }
+                    false => Err(error),
+                })
                 .map_err(io),
         };
         match &result {
@@ -579,17 +552,7 @@ impl BlockSource for LayerDevice {
     }
 }
 
-/// Compressed bytes of a background request.
-const CLUSTER_BYTES: u64 = 4 << 20;
-/// Compressed bytes that a sequential reader's request has.
-const AHEAD_BYTES: u64 = 2 << 20;
 /// The kernel's read-ahead for a sequential reader.
 const READ_AHEAD_BYTES: u32 = 1 << 20;
 /// Threads that answer the kernel: reads at once, most of which wait for the network.
 const THREADS: usize = 16;
-/// Threads that fetch the rest: one decompresses while another one waits.
-const BACKGROUND_THREADS: usize = 2;
-/// The program that starts reads alone at first.
-const BACKGROUND_AFTER: Duration = Duration::from_secs(2);
-/// Pause after a failed background request.
-const FETCH_PAUSE: Duration = Duration::from_secs(5);

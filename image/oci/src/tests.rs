@@ -68,7 +68,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-fn gunzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gunzip(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     flate2::read::GzDecoder::new(bytes)
         .read_to_end(&mut out)
@@ -428,7 +428,7 @@ fn a_layer_without_contents_is_not_whole() {
 }
 
 /// A blob of a registry that is never asked.
-fn unused_blob(sha256: &str) -> RemoteBlob {
+pub(crate) fn unused_blob(sha256: &str) -> RemoteBlob {
     let repository = Repository::new("localhost:1", "a", Retry::default()).unwrap();
     RemoteBlob::new(&repository, sha256).unwrap()
 }
