@@ -575,6 +575,33 @@ fn readers_of_a_layer_see_no_error_when_its_server_or_keepers_are_killed() {
     assert!(gone, "{server} or {keepers:?} is left");
 }
 
+/// What a container reads does not depend on this machine's disk.
+#[test]
+fn a_layer_is_read_while_the_disk_is_full() {
+    let folder = inputs::folder();
+    let (address, _, _) = registry_of("full-tree");
+    let image = format!("oci://{address}/app:v1");
+    services::ok(&format!(
+        "block index {image} --layers full-made --push --json"
+    ));
+    for name in ["on-full", "full-layers"] {
+        std::fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    // Less than the one file of the layer.
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=2m", "none"]);
+    let status = mount.arg(folder.join("full-layers")).status();
+    assert!(status.unwrap().success());
+    let _disk = Mounted(folder.join("full-layers"));
+    services::ok(&format!(
+        "block layer {image} on-full --layers full-layers --trust-index --rate 64KiB"
+    ));
+    let _undo = services::Undo("block umount on-full".to_owned());
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    assert!(read("on-full/noise") == read("full-tree/noise"));
+    assert_eq!(read("on-full/etc/hello"), b"hello from a layer\n");
+}
+
 /// Ends the readers.
 struct Stop<'a>(&'a AtomicBool);
 
