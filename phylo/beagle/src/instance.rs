@@ -210,13 +210,14 @@ impl Instance {
         // A chunk has patterns of one partition, so that steps of others skip it.
         let runs = self.order.chunk_by(|&a, &b| partitions[a] == partitions[b]);
         for run in runs {
-            let pieces = even(run.len().div_ceil(wished));
-            // Pieces of even size: a short one at the end would leave an engine idle.
-            let size = run
-                .len()
-                .div_ceil(pieces)
-                .next_multiple_of(PATTERNS_MULTIPLE);
-            for piece in run.chunks(size) {
+            let groups = run.len().div_ceil(PATTERNS_MULTIPLE);
+            let pieces = even(run.len().div_ceil(wished)).min(groups);
+            let mut rest = run;
+            for left in (1..=pieces).rev() {
+                // Pieces of even size: a short one at the end would leave an engine idle.
+                let share = rest.len().div_ceil(PATTERNS_MULTIPLE).div_ceil(left);
+                let (piece, after) = rest.split_at(rest.len().min(share * PATTERNS_MULTIPLE));
+                rest = after;
                 let partition = partitions[piece[0]];
                 chunks.push(Chunk::new(
                     self.kernels,
@@ -439,12 +440,19 @@ mod tests {
 
     #[test]
     fn engines_share_the_chunks_of_an_alignment_evenly() {
-        for (patterns, chunks) in [(1, 1), (512, 1), (513, 2), (1_100, 4), (6_394, 16)] {
+        for (states, patterns, chunks) in [
+            (4, 1, 1),
+            (4, 512, 1),
+            (4, 513, 2),
+            (4, 1_100, 4),
+            (4, 6_394, 16),
+            (20, 1_000, 12),
+        ] {
             let counts = Counts {
                 tips: 2,
                 partials: 1,
                 compact: 2,
-                states: 4,
+                states,
                 patterns,
                 models: 1,
                 matrices: 2,
@@ -459,8 +467,9 @@ mod tests {
             let lengths = instance.map(lengths).unwrap_or_default();
             assert_eq!(lengths.len(), chunks, "{patterns} patterns: {lengths:?}");
             let most = lengths.iter().max().copied().unwrap_or(0);
-            // Kernels take 16 patterns at a time, so that the last one may be shorter.
-            assert!(lengths.iter().all(|&length| length + chunks * 16 > most));
+            // One group of patterns more or less, of which the last may be short.
+            let near = |&length: &usize| length + 2 * PATTERNS_MULTIPLE > most;
+            assert!(lengths.iter().all(near), "{lengths:?}");
         }
     }
 }
