@@ -51,8 +51,10 @@ impl Args {
 
     fn options(&self) -> Result<Options> {
         let StackArgs { running, config } = &self.stack;
-        let (config, socket) = (config.as_deref(), running.socket.as_deref());
-        let engine = Engine::of(config, socket, running.server.trust(), self.loopback)?;
+        let whole = running.socket.as_deref().map(std::path::absolute);
+        let (config, socket) = (config.as_deref(), whole.transpose()?);
+        let trust = running.server.trust();
+        let engine = Engine::of(config, socket.as_deref(), trust, self.loopback)?;
         let options = Options {
             is_all: self.all,
             ..Options::new(engine, self.loopback)

@@ -21,8 +21,8 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The stack of a run: one hosted by the configuration at a path, else the running one with this
-    /// socket, else the one that [`Engine::find`] finds.
+    /// The stack of a run: one hosted by the configuration at a path, else the running one with
+    /// this socket, else the one that [`Engine::find`] finds. The socket's path is absolute.
     ///
     /// # Errors
     /// Those of the configuration's file.
@@ -34,10 +34,7 @@ impl Engine {
     ) -> Result<Self, SetupError> {
         Ok(match (config, socket) {
             (Some(path), _) => Self::Hosted(Box::new(Setup::read(path)?)),
-            (None, Some(socket)) => {
-                let whole = std::path::absolute(socket);
-                Self::At(whole.unwrap_or_else(|_| socket.to_owned()), trust)
-            }
+            (None, Some(socket)) => Self::At(socket.to_owned(), trust),
             (None, None) => Self::find(trust, has_loopback),
         })
     }
