@@ -7,9 +7,9 @@
 //! - [`themed()`]: the same picture inside a page that may be dark.
 //! - [`tree_picture()`]: phylogenetic trees, rectangular and circular.
 //!
-//! Why here: several commands draw, and the page of the papers' figures does. Must stay true: drawing
-//! is pure, SVG text comes out, which the drawing library escapes; only [`write()`] and [`check()`]
-//! touch files.
+//! Why here: several commands draw, and the page of the papers' figures does.
+//! Must stay true: drawing is pure, and the drawing library escapes the text of the SVG; only
+//! [`write()`] and [`check()`] touch files.
 //! Source: own; colours after Okabe and Ito, which colour-blind readers can distinguish, too.
 
 mod chart;

@@ -130,8 +130,8 @@ impl fmt::Display for By {
 }
 
 /// Undoes the set-up of `serve` on `dir`. With `force`, programs that use it do not prevent that:
-/// they get errors if it is read-only, and keep their open files if it is writable. A process of its
-/// own flushes written data before and after: call it in the program `sidecore`.
+/// they get errors if it is read-only, and keep their open files if it is writable. A process of
+/// its own flushes written data before and after: call it in the program `sidecore`.
 ///
 /// # Errors
 /// [`ExportError::NotMounted`], [`ExportError::Busy`] and [`ExportError::NotFlushed`] (nothing has
@@ -270,9 +270,9 @@ fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, ExportError> {
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Becomes `sidecore block mount` with these options, as [`fstab::words`] has them; returns where the image
-/// called `name` is on the folder already, for a `mount -a` that calls again. For a process that is
-/// `sidecore`.
+/// Becomes `sidecore block mount` with these options, as [`fstab::words`] has them; returns where
+/// the image called `name` is on the folder already, for a `mount -a` that calls again. For a
+/// process that is `sidecore`.
 ///
 /// # Errors
 /// The table of mounts cannot be read, or the command not be started.

@@ -4,7 +4,8 @@
 //!
 //! - [`run`]: a run under a prefix: searches, one quick climb (`wide`), or gene trees; [`setup`]
 //!   reads and checks what a run is asked for, `live` is its status while it works.
-//! - [`trees`]: roots, supports, tests, inner nodes and places on the trees of a file; [`outbreak`]: the tree of many near-identical genomes, with dates.
+//! - [`trees`]: roots, supports, tests, inner nodes and places on the trees of a file, and species
+//!   trees; [`outbreak`]: the tree of many near-identical genomes, with dates.
 //! - [`given`]: the likelihood of given trees, under models of every kind; simulations.
 //! - [`choice`]: models that an alignment or its parts ask for.
 //! - [`report`]: results for people and programs; [`picture`]: trees as SVG.

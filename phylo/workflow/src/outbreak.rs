@@ -73,8 +73,8 @@ impl Epidemic<'_> {
         }
     }
 
-    /// The tree of genomes of `sites` sites with dates: those that are known, else those at the ends
-    /// of its names. Blocks.
+    /// The tree of genomes of `sites` sites with dates: those that are known, else those at the
+    /// ends of its names. Blocks.
     ///
     /// # Errors
     /// [`WorkflowError`].

@@ -242,8 +242,8 @@ impl Opened {
         Ok((opened, Pool::start(config)?))
     }
 
-    /// Does the open work; with a `setup` teams of ranks may share it. `watch` sees every change, and
-    /// a few times a second none, and says what is being done.
+    /// Does the open work; with a `setup` teams of ranks may share it. `watch` is called after
+    /// every change and a few times a second, and says what is being done.
     fn work(
         self,
         launch: &Launch<'_>,

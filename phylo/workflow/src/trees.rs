@@ -1,5 +1,5 @@
 //! Work on trees that a file has: roots, supports, tests, states of inner nodes, places of other
-//! sequences, alignments along a tree.
+//! sequences, and the species tree of gene trees.
 //!
 //! Must stay true: what takes more memory than is allowed, or longer than is, is refused before the
 //! work; an error names the file that is at fault.
@@ -327,7 +327,7 @@ pub struct Fitted<'f> {
     pub pool: &'f Pool,
     /// The tree.
     pub tree: &'f Path,
-    /// The model's name or the file of partitions, for errors.
+    /// The model's name or the file of partitions; where the data are given, for errors alone.
     pub model: &'f str,
     /// Parameters to fit.
     pub fit: Fit,

@@ -123,9 +123,9 @@ impl Traced {
         })
     }
 
-    /// Waits for the program's end, and passes on that this process is to `end`. On the lowest lines of standard error, where that is a terminal and they
-    /// are wanted, contexts are shown meanwhile. The lines are given back at the end.
-    /// Returns the status and the whole trace.
+    /// Waits for the program's end, and passes on that this process is to `end`. Meanwhile the
+    /// lowest lines of standard error show the contexts, where it is a terminal and they are
+    /// wanted; they are given back at the end. Returns the status and the whole trace.
     ///
     /// # Errors
     /// It cannot be waited for.

@@ -66,8 +66,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// The file system inside on a directory, of a maker that is not trusted: read by the kernel, or
-    /// by this process for users that are not root.
+    /// The file system inside on a directory, of a maker that is not trusted: read by the kernel,
+    /// or by this process for users that are not root.
     #[must_use]
     pub fn untrusted(dir: PathBuf, is_rootless: bool) -> Self {
         match is_rootless {

@@ -116,8 +116,8 @@ pub struct BeagleReport {
 }
 
 impl BeagleReport {
-    /// Measures. `done` is called after each shape. Blocks for about a minute, or some seconds where
-    /// the options ask for few.
+    /// Measures. `done` is called after each shape. Blocks for about a minute, or some seconds
+    /// where the options ask for few.
     ///
     /// # Errors
     /// A worker cannot be started, or the run was cancelled.

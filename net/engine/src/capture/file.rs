@@ -9,8 +9,8 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// The file of a capture, new or emptied; `-` is standard output. Where a file may have
-/// `file_bytes_max` at most, it is the first of several, of which the last `files_max` stay. Call it
-/// once the filter is known to be good.
+/// `file_bytes_max` at most, it is the first of several, of which the last `files_max` stay. Call
+/// it once the filter is known to be good.
 ///
 /// # Errors
 /// [`CaptureError::Create`], [`CaptureError::Divided`].
