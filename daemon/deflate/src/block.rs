@@ -16,7 +16,10 @@ pub const LEVEL_MAX: u8 = 9;
 
 /// For each of zlib's levels, a fast one of the library whose output is about as large as zlib's,
 /// at most a hundredth larger (measured: docs/zlib.md).
-const LIBRARY_LEVELS: [i32; LEVEL_MAX as usize + 1] = [0, 1, 1, 2, 3, 5, 5, 6, 7, 8];
+const LIBRARY_LEVELS: [u8; LEVEL_MAX as usize + 1] = [0, 1, 1, 2, 3, 5, 5, 6, 7, 8];
+
+/// The highest of [`LIBRARY_LEVELS`].
+const LIBRARY_LEVEL_MAX: usize = 8;
 
 /// The most bytes that a block of `raw_bytes` becomes: stored, and some room for the library.
 #[must_use]
@@ -24,10 +27,13 @@ pub const fn block_bytes_max(raw_bytes: usize) -> usize {
     stored_bytes(raw_bytes) + SLACK_BYTES
 }
 
-/// Makes blocks. Keeps a compressor of one level, some 100 KiB to 1 MiB.
+/// Makes blocks. Keeps a compressor, some 100 KiB to 1 MiB, for each of the library's seven levels
+/// that it has used or was prepared for.
 #[derive(Default)]
 pub struct Deflater {
-    compressor: Option<(u8, Compressor)>,
+    /// By the library's level. None is dropped for another: streams of two levels would allocate
+    /// at each block, and a program may have forbidden itself that.
+    compressors: [Option<Compressor>; LIBRARY_LEVEL_MAX + 1],
     seams: Option<Box<Seams>>,
 }
 
@@ -43,7 +49,7 @@ impl Deflater {
         }
         let stored_bytes = stored_bytes(raw.len());
         let level = level.min(LEVEL_MAX);
-        // As zlib ends a stream: BGZF's readers compare the bytes of an empty member at a file's end.
+        // As zlib ends a stream: BGZF's readers compare the bytes of an empty member at the end.
         if raw.is_empty() && is_last && level > 0 {
             out[..EMPTY_LAST.len()].copy_from_slice(&EMPTY_LAST);
             return Some(EMPTY_LAST.len());
@@ -69,13 +75,13 @@ impl Deflater {
 
     /// The compressor of a level; `None` where the library has no such level.
     fn compressor(&mut self, level: u8) -> Option<&mut Compressor> {
-        // Streams of one program seldom differ in their level.
-        if self.compressor.as_ref().is_none_or(|kept| kept.0 != level) {
-            let library_level = *LIBRARY_LEVELS.get(usize::from(level))?;
-            let library_level = CompressionLvl::new(library_level).ok()?;
-            self.compressor = Some((level, Compressor::new(library_level)));
+        let library_level = *LIBRARY_LEVELS.get(usize::from(level))?;
+        let kept = self.compressors.get_mut(usize::from(library_level))?;
+        if kept.is_none() {
+            let library_level = CompressionLvl::new(library_level.into()).ok()?;
+            *kept = Some(Compressor::new(library_level));
         }
-        self.compressor.as_mut().map(|(_, compressor)| compressor)
+        kept.as_mut()
     }
 
     fn compressed(
@@ -104,8 +110,8 @@ impl Deflater {
 
 impl std::fmt::Debug for Deflater {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let level = self.compressor.as_ref().map(|(level, _)| level);
-        f.debug_struct("Deflater").field("level", &level).finish()
+        let levels = self.compressors.iter().flatten().count();
+        f.debug_struct("Deflater").field("levels", &levels).finish()
     }
 }
 
@@ -154,6 +160,22 @@ mod tests {
             let bytes = Deflater::default().block(&[], level, true, &mut out);
             assert_eq!((bytes, &out[..2]), (Some(2), &[3, 0][..]));
         }
+    }
+
+    #[test]
+    fn each_level_keeps_its_compressor() {
+        let raw = b"a few bytes of text, and a few more of it. ".repeat(20);
+        let mut deflater = Deflater::default();
+        (0..=LEVEL_MAX).for_each(|level| deflater.prepare(level));
+        // Levels 1 and 2 are one of the library's, 5 and 6 too; 0 needs none.
+        assert_eq!(deflater.compressors.iter().flatten().count(), 7);
+        for level in (1..=LEVEL_MAX).chain((1..=LEVEL_MAX).rev()) {
+            let (mut kept, mut new) = ([0; 1000], [0; 1000]);
+            let bytes = deflater.block(&raw, level, false, &mut kept).unwrap();
+            let expected = Deflater::default().block(&raw, level, false, &mut new);
+            assert_eq!(kept[..bytes], new[..expected.unwrap()], "level {level}");
+        }
+        assert_eq!(deflater.compressors.iter().flatten().count(), 7);
     }
 
     #[test]

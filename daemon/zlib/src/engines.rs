@@ -48,6 +48,11 @@ pub(crate) fn deflate(
 /// are looked for here and nowhere else.
 pub(crate) fn prepare(level: u8) {
     look();
+    prepare_level(level);
+}
+
+/// Allocates what blocks of another level need, for a stream that was begun.
+pub(crate) fn prepare_level(level: u8) {
     // Without memory, the first block says so.
     with_tools(|tools| tools.prepare(level)).ok();
 }
@@ -60,7 +65,7 @@ pub(crate) fn look() {
     }
 }
 
-/// Runs work with this thread's compressor.
+/// Runs work with this thread's compressors.
 fn with_tools<R>(work: impl FnOnce(&mut Tools) -> R) -> R {
     thread_local! {
         static TOOLS: RefCell<Tools> = RefCell::default();
@@ -109,8 +114,8 @@ pub(crate) fn replace(
     })
 }
 
-/// A thread's compressor, and room for a block until its length is known: a stream's own memory may
-/// be short.
+/// A thread's compressors, and room for a block until its length is known: a stream's own memory
+/// may be short.
 #[derive(Default)]
 struct Tools {
     deflater: Deflater,

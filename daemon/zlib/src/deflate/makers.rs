@@ -301,11 +301,12 @@ impl State {
         }
         let raw_bytes = self.gathered.len();
         self.emit(false)?;
-        self.unflushed_bytes = 0;
-        if raw_bytes > 0 && ends_with_empty_stored(self.pending.as_slice(), raw_bytes) {
-            return Ok(());
+        if raw_bytes == 0 || !ends_with_empty_stored(self.pending.as_slice(), raw_bytes) {
+            self.pending.extend(&EMPTY_STORED)?;
         }
-        Ok(self.pending.extend(&EMPTY_STORED)?)
+        // Only now: a call that is repeated for lack of memory still has its mark to make.
+        self.unflushed_bytes = 0;
+        Ok(())
     }
 
     /// Makes the first `count` gathered blocks, none of which is the stream's last.

@@ -287,6 +287,10 @@ pub unsafe extern "C-unwind" fn deflateParams(
             // Before the first block, the base library gets the parameters when it starts.
             state.parameters = parameters;
             if parameters.suit_blocks() {
+                // Also where the base library goes on: blocks may begin at a reset.
+                if uses_blocks() {
+                    engines::prepare_level(parameters.level as u8);
+                }
                 return Z_OK;
             }
             state.switch_to_base().err().unwrap_or(Z_OK)

@@ -168,6 +168,9 @@ pub unsafe extern "C-unwind" fn inflateInit2_(
         // SAFETY: it was put there just now.
         let machine = unsafe { &mut (*place.as_ptr()).machine };
         if machine.reset_to(open, window_bits) {
+            if settings().used != Use::Off {
+                whole::prepare();
+            }
             return Z_OK;
         }
         open.state = ptr::null_mut();

@@ -58,9 +58,6 @@ pub(crate) unsafe fn inflate_at_once(
     out: *mut u8,
     room: usize,
 ) -> Result<(usize, usize), NotWhole> {
-    thread_local! {
-        static INFLATER: RefCell<Option<Inflater>> = const { RefCell::new(None) };
-    }
     let run = |inflater: &Inflater| {
         let (mut consumed, mut written) = (0, 0);
         let function = match kind {
@@ -83,17 +80,30 @@ pub(crate) unsafe fn inflate_at_once(
         // Whatever is wrong, the steps find it, with zlib's code at zlib's place.
         done.then_some((consumed, written)).ok_or(NotWhole)
     };
-    let kept = INFLATER.try_with(|kept| {
-        let mut kept = kept.try_borrow_mut().map_err(|_| NotWhole)?;
-        // Its tables are some 10 KiB: one for each thread that inflates, made at the first stream.
+    // Without tables it is done step by step.
+    with_inflater(run).unwrap_or(Err(NotWhole))
+}
+
+/// Allocates this thread's tables, so that [`inflate_at_once`] needs no memory later: a program
+/// that begins a stream may then forbid itself all system calls but `read`, `write` and `exit`.
+pub(super) fn prepare() {
+    with_inflater(|_| ());
+}
+
+/// Runs work with this thread's tables, some 10 KiB, made at the first use. `None` without memory,
+/// or while a thread ends, whose thread-local value may have been dropped.
+fn with_inflater<R>(work: impl FnOnce(&Inflater) -> R) -> Option<R> {
+    thread_local! {
+        static INFLATER: RefCell<Option<Inflater>> = const { RefCell::new(None) };
+    }
+    let done = INFLATER.try_with(|kept| {
+        let mut kept = kept.try_borrow_mut().ok()?;
         if kept.is_none() {
             *kept = Inflater::new();
         }
-        kept.as_ref().ok_or(NotWhole).and_then(run)
+        kept.as_ref().map(work)
     });
-    // While a thread ends, its thread-local value may have been dropped; it is done step by step
-    // then.
-    kept.unwrap_or(Err(NotWhole))
+    done.ok().flatten()
 }
 
 /// The CRC-32 of bytes.
