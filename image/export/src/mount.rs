@@ -270,7 +270,7 @@ fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, ExportError> {
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Becomes `sidecore block mount` with these options, as [`fstab::words`] has them; returns where
+/// Becomes `sidecore block mount` with these options, as [`fstab::words`] has them. Returns where
 /// the image called `name` is on the folder already, for a `mount -a` that calls again. For a
 /// process that is `sidecore`.
 ///

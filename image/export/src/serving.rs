@@ -57,9 +57,9 @@ pub enum ServeError {
 }
 
 impl Serving<'_> {
-    /// Serves clients of NBD at addresses, and at sockets that listen already: whoever passed
-    /// those needs no word that they are ready. `bound` gets each address that has become another.
-    /// Blocks.
+    /// Serves clients of NBD at addresses, and at sockets that listen already: the program that
+    /// passed those needs no word that they are ready. `bound` gets each address that has become
+    /// another. Blocks.
     ///
     /// # Errors
     /// [`ServeError`].

@@ -98,6 +98,65 @@ impl Drop for Undo {
     }
 }
 
+/// The process number of the server of the layer mounted on a directory.
+pub(crate) fn server_of(place: &str) -> Option<u32> {
+    let listed: serde_json::Value = serde_json::from_str(&ok("block list --json")).unwrap();
+    let exports = listed["exports"].as_array().unwrap();
+    let is_it = |it: &&serde_json::Value| it["path"].as_str().unwrap().ends_with(place);
+    let pid = exports.iter().find(is_it)?["pid"].as_u64()?;
+    u32::try_from(pid).ok()
+}
+
+/// The directory of the record of the server of a mount.
+fn record_of(server: u32) -> Option<std::path::PathBuf> {
+    let files = std::fs::read_dir(format!("/proc/{server}/fd")).ok()?;
+    let files = files
+        .flatten()
+        .filter_map(|it| std::fs::read_link(it.path()).ok());
+    let mut locks = files.filter(|it| it.ends_with("serving"));
+    Some(locks.next()?.parent()?.to_owned())
+}
+
+/// The keepers that hold a record, by their files; two once all have been started.
+fn keepers_of(record: &Path) -> Vec<u32> {
+    let holds = |pid: &u32| {
+        let name = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut files = files.into_iter().flatten().flatten();
+        name.starts_with(b"sidecore-keeper")
+            && files.any(|it| {
+                std::fs::read_link(it.path()).is_ok_and(|it| {
+                    it.parent() == Some(record) && it.to_string_lossy().contains("/keeper-")
+                })
+            })
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    all.filter(holds).collect()
+}
+
+/// The server of a mount and both its keepers, once all are there.
+pub(crate) fn guarded(place: &str) -> (u32, Vec<u32>) {
+    let found = (0..600).find_map(|_| {
+        let found = server_of(place).and_then(|server| {
+            let keepers = keepers_of(&record_of(server)?);
+            (keepers.len() == 2).then_some((server, keepers))
+        });
+        if found.is_none() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        found
+    });
+    found.expect("a server with two keepers")
+}
+
+/// Kills a server or a keeper.
+pub(crate) fn kill(pid: u32) {
+    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+    // It may be gone already.
+    kill_process(pid, Signal::KILL).ok();
+}
+
 #[test]
 fn mount_and_attach() {
     let folder = inputs::folder();

@@ -4,7 +4,8 @@
 //! power (written to another name, synced, renamed). A name is in at most one record.
 //! Called from: one thread at a time.
 
-use super::messages::{Info, Timestamp};
+use super::grpc::{Code, Refusal};
+use super::messages::{Commit, Info, Timestamp};
 use crate::store::{read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
 use sidecore_remote::is_sha256;
@@ -227,6 +228,61 @@ impl Record {
             }
         }
     }
+}
+
+/// The snapshot that is to be committed, if it may be.
+pub(crate) fn committable<'r>(
+    records: &'r Records,
+    request: &Commit,
+) -> Result<&'r Record, Refusal> {
+    let Commit {
+        name, key, parent, ..
+    } = request;
+    if records.get(name).is_some() {
+        return Err(exists(name));
+    }
+    let found = records.get(key).ok_or_else(|| missing(key))?;
+    if found.kind != Kind::Active {
+        return Err(Refusal::new(
+            Code::FailedPrecondition,
+            format!("snapshot {key} is not active"),
+        ));
+    }
+    // containerd may name the parent only now, after it has unpacked layers side by side.
+    if !parent.is_empty() {
+        if !found.parent.is_empty() && found.parent != *parent {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                format!("snapshot {key} has another parent"),
+            ));
+        }
+        check_parent(records, parent)?;
+    }
+    Ok(found)
+}
+
+/// Refuses a parent that is not there, or not committed.
+pub(crate) fn check_parent(records: &Records, parent: &str) -> Result<(), Refusal> {
+    match records.get(parent) {
+        _ if parent.is_empty() => Ok(()),
+        None => Err(missing(parent)),
+        Some(found) if found.kind == Kind::Committed => Ok(()),
+        Some(_) => Err(Refusal::new(
+            Code::InvalidArgument,
+            format!("the parent {parent} is not committed"),
+        )),
+    }
+}
+
+pub(crate) fn exists(name: &str) -> Refusal {
+    Refusal::new(
+        Code::AlreadyExists,
+        format!("snapshot {name} already exists"),
+    )
+}
+
+pub(crate) fn missing(name: &str) -> Refusal {
+    Refusal::new(Code::NotFound, format!("snapshot {name} does not exist"))
 }
 
 /// The layer that labels of a remote snapshot describe, and the name that it is to have.

@@ -20,6 +20,7 @@ use super::messages::{Commit, Info, Mount, Prepare, Update, Usage};
 use super::mounts::{Mounts, Table, usage_of};
 use super::owners::{Owners, unmap};
 use super::records::{Kind, Layer, Record, Records, now, remote_layer};
+use super::records::{check_parent, committable, exists, missing};
 use super::{Config, Turns};
 use crate::store::{remove_folder, set_aside, sync};
 use parking_lot::Mutex;
@@ -554,59 +555,8 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// The snapshot that is to be committed, if it may be.
-fn committable<'r>(records: &'r Records, request: &Commit) -> Result<&'r Record, Refusal> {
-    let Commit {
-        name, key, parent, ..
-    } = request;
-    if records.get(name).is_some() {
-        return Err(exists(name));
-    }
-    let found = records.get(key).ok_or_else(|| missing(key))?;
-    if found.kind != Kind::Active {
-        return Err(Refusal::new(
-            Code::FailedPrecondition,
-            format!("snapshot {key} is not active"),
-        ));
-    }
-    // containerd may name the parent only now, after it has unpacked layers side by side.
-    if !parent.is_empty() {
-        if !found.parent.is_empty() && found.parent != *parent {
-            return Err(Refusal::new(
-                Code::InvalidArgument,
-                format!("snapshot {key} has another parent"),
-            ));
-        }
-        check_parent(records, parent)?;
-    }
-    Ok(found)
-}
-
-fn check_parent(records: &Records, parent: &str) -> Result<(), Refusal> {
-    match records.get(parent) {
-        _ if parent.is_empty() => Ok(()),
-        None => Err(missing(parent)),
-        Some(found) if found.kind == Kind::Committed => Ok(()),
-        Some(_) => Err(Refusal::new(
-            Code::InvalidArgument,
-            format!("the parent {parent} is not committed"),
-        )),
-    }
-}
-
 fn mode(bits: u32) -> fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(bits)
-}
-
-fn exists(name: &str) -> Refusal {
-    Refusal::new(
-        Code::AlreadyExists,
-        format!("snapshot {name} already exists"),
-    )
-}
-
-fn missing(name: &str) -> Refusal {
-    Refusal::new(Code::NotFound, format!("snapshot {name} does not exist"))
 }
 
 fn internal(error: &io::Error) -> Refusal {
