@@ -355,7 +355,10 @@ fn datagrams_by_rings_are_described_as_on_the_kernel() {
          INT = lambda value: struct.pack('i', value)\n\
          def shown(control, own):\n\
          \x20   packed = socket.inet_pton(family_of(own), own)\n\
-         \x20   return [(*kind, value.replace(packed, b'own')) for *kind, value in control]\n\
+         \x20   # Little room may cut off an address, which is another on the kernel.\n\
+         \x20   hidden = lambda kind, value: len(value) if kind == 50 and len(value) < 16 \\\n\
+         \x20       else value.replace(packed, b'own')\n\
+         \x20   return [(level, kind, hidden(kind, value)) for level, kind, value in control]\n\
          for number, (own, host) in enumerate(((V4, HOST), (V6, HOST6))):\n\
          \x20   client, server = datagrams(own), datagrams(host)\n\
          \x20   client.settimeout(20); server.settimeout(20)\n\
@@ -377,7 +380,8 @@ fn datagrams_by_rings_are_described_as_on_the_kernel() {
          \x20       (41, 50, packed + INT(0))\n\
          \x20   for asked in ([(0, 1, b'\\x02')], [(0, 1, INT(1))], [(0, 1, INT(300))], [place],\n\
          \x20           [(41, 67, INT(2))], [(41, 67, INT(-1))], [place, (0, 1, INT(1))],\n\
-         \x20           [(socket.IPPROTO_UDP, 103, struct.pack('H', 3)), place], [(1, 99, INT(0))]):\n\
+         \x20           [(socket.IPPROTO_UDP, 103, struct.pack('H', 3)), place],\n\
+         \x20           [(1, 99, INT(0))]):\n\
          \x20       sent = outcome(client.sendmsg, [b'wishes'], asked, 0, to)\n\
          \x20       say([kind[:2] for kind in asked], sent)\n\
          \x20       if sent == 6: say(server.recv(9))\n\
@@ -398,7 +402,8 @@ fn datagrams_by_rings_are_described_as_on_the_kernel() {
 fn the_status_counts_the_rings_of_programs() {
     let program = "\
          import json\n\
-         path = [line.split()[-1] for line in open('/proc/net/unix') if 'account.sock' in line][0]\n\
+         words = open('/proc/%d/cmdline' % os.getppid()).read().split('\\0')\n\
+         path = [word for word in words if word.endswith('.toml')][0][:-4] + 'sock'\n\
          def account():\n\
          \x20   with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:\n\
          \x20       asked.connect(path)\n\
