@@ -424,8 +424,8 @@ mod tests {
         });
         assert_eq!(
             rings_of(&rings),
-            "; programs' rings: 3 sessions, 2 datagram sockets, 9 granted, 4 put off; refused: 1 by \
-             their use, 0 by limits, 7 for lack of memory"
+            "; programs' rings: 3 sessions, 2 datagram sockets, 9 granted, 4 put off; refused: 1 \
+             by their use, 0 by limits, 7 for lack of memory"
         );
         assert_eq!(rings_of(&json!({"sessions": 0, "granted": 0})), "");
         assert_eq!(rings_of(&Value::Null), "");

@@ -1,5 +1,5 @@
-//! Control messages of datagrams by rings: those that describe what is received, and those with wishes
-//! about what is sent.
+//! Control messages of datagrams by rings: those that describe what is received, and those with
+//! wishes about what is sent.
 //!
 //! Must stay true: what is received is described as the kernel does it (`ip_cmsg_recv_offset`,
 //! `ip6_datagram_recv_common_ctl`, `ip6_datagram_recv_specific_ctl`, `put_cmsg`), where there is

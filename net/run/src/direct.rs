@@ -178,55 +178,6 @@ impl Records {
     }
 }
 
-/// True if the kernel would add nothing to the datagrams of a program's socket that rings do not
-/// carry, and SO_RCVBUF; none: it would, or the program allows less than rings hold.
-pub(crate) fn ring_room(near: &OwnedFd) -> Option<usize> {
-    let number = |level, name| {
-        let value = socket_option::get(near.as_fd(), level, name, 4).ok()?;
-        value.first_chunk().map(|it| i32::from_ne_bytes(*it))
-    };
-    // An option that the family does not have is not set.
-    let is_set = |(level, name): &(i32, i32)| number(*level, *name).is_some_and(|on| on != 0);
-    if MARKING.iter().any(is_set) {
-        return None;
-    }
-    // -1: it is off. A kernel without it has none to set.
-    if number(libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_some_and(|at| at >= 0) {
-        return None;
-    }
-    let bytes = |name| usize::try_from(number(libc::SOL_SOCKET, name)?).ok();
-    let (receive, send) = (bytes(libc::SO_RCVBUF)?, bytes(libc::SO_SNDBUF)?);
-    (receive.min(send) >= RINGS_FROM).then_some(receive)
-}
-
-/// Options by which the kernel describes datagrams in control messages that rings do not carry.
-const MARKING: [(i32, i32); 19] = [
-    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
-    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
-    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
-    // With a time of 64 bits (`include/uapi/asm-generic/socket.h`).
-    (libc::SOL_SOCKET, 63),
-    (libc::SOL_SOCKET, 64),
-    (libc::SOL_SOCKET, 65),
-    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL),
-    // SO_RCVMARK, SO_RCVPRIORITY.
-    (libc::SOL_SOCKET, 75),
-    (libc::SOL_SOCKET, 82),
-    // IP_CHECKSUM, IP_RECVFRAGSIZE (`include/uapi/linux/in.h`).
-    (libc::IPPROTO_IP, 23),
-    (libc::IPPROTO_IP, 25),
-    (libc::IPPROTO_IP, libc::IP_RECVOPTS),
-    (libc::IPPROTO_IP, libc::IP_RETOPTS),
-    (libc::IPPROTO_IP, libc::IP_ORIGDSTADDR),
-    (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO),
-    (libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR),
-    // IPV6_RECVFRAGSIZE, and those of RFC 2292 (`include/uapi/linux/in6.h`).
-    (libc::IPPROTO_IPV6, 77),
-    (libc::IPPROTO_IPV6, 2),
-    (libc::IPPROTO_IPV6, 8),
-];
-/// SO_RCVBUF and SO_SNDBUF from which on a socket may have rings.
-const RINGS_FROM: usize = 128 << 10;
 /// Datagrams of a socket that wait for room in its ring, at most.
 const BACKLOG_BYTES_MAX: usize = 8 << 20;
 /// The kernel's own memory for a datagram, about.
@@ -580,24 +531,5 @@ mod tests {
         assert!(unread.iter().all(|(_, payload)| payload.len() == 1000));
         let numbers: Vec<u16> = unread.iter().map(|(head, _)| head.peer.port()).collect();
         assert_eq!(numbers, (7..600).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn sockets_of_which_the_kernel_says_more_have_no_rings() {
-        let plain = || -> OwnedFd { std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into() };
-        let room = ring_room(&plain());
-        assert!(room.is_some_and(|bytes| bytes >= RINGS_FROM));
-        let small = 10_000;
-        for (level, name, value) in [
-            (libc::SOL_SOCKET, libc::SO_TIMESTAMP, 1),
-            (libc::IPPROTO_IP, libc::IP_RECVOPTS, 1),
-            (libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0),
-            (libc::SOL_SOCKET, libc::SO_RCVBUF, small),
-            (libc::SOL_SOCKET, libc::SO_SNDBUF, small),
-        ] {
-            let near = plain();
-            socket_option::set(near.as_fd(), level, name, &i32::to_ne_bytes(value)).unwrap();
-            assert_eq!(ring_room(&near), None, "{level} {name}");
-        }
     }
 }

@@ -398,8 +398,8 @@ impl Rings {
     /// Those of datagrams are large ones from the start.
     ///
     /// # Errors
-    /// `ENOSPC`, `ENOMEM`: none is left. `EMFILE`: the program has no descriptors left; `EOPNOTSUPP`
-    /// if only some. `ESTALE`: the process is not attached so.
+    /// `ENOSPC`, `ENOMEM`: none is left. `EMFILE`: the program has no descriptors left;
+    /// `EOPNOTSUPP` if only some. `ESTALE`: the process is not attached so.
     pub(super) fn take_place(
         &mut self,
         caller: &Caller<'_>,

@@ -3,24 +3,21 @@
 //! Must stay true: what the command line refuses, Python refuses; a file is bounded before it is
 //! parsed ([`super::input`]). What is odd but usable is passed to `warn`, a line for each kind.
 
-mod linkage;
 mod loci;
 mod trees;
 
-pub use linkage::linkage;
 pub use loci::GeneLoci;
 pub use trees::{TreeFile, check_lengths};
 
 use super::input::{Input, InputError, Memory, model_file};
 use super::partitions;
 use crate::analysis::setup::SetupError;
-use crate::likelihood::PartOptions;
+use crate::likelihood::{Lengths, PartOptions};
 use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName, with_states};
 use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns};
 use crate::profiles;
 use crate::selection::likely_alphabet;
 use crate::selection::partitions::Part;
-use linkage::{is_fitted, is_given, scales};
 use sidecore_bare::width::ToU64;
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -230,7 +227,7 @@ impl Partitions {
             parts.push(part);
             names.push(line.name);
         }
-        let (fitted, given) = (scales(&parts, is_fitted), scales(&parts, is_given));
+        let (fitted, given) = scalers(&parts);
         if parts.len() == 1 && (fitted || given) {
             return Err(DataError::LoneScaler).at(file);
         }
@@ -293,6 +290,41 @@ fn own_states<'m>(model: &'m str, alignment: &Alignment, columns: &[u32]) -> Cow
         // Fewer than three taxa have a character there.
         Err(_) => alignment.multistates(),
     })
+}
+
+/// The linkage of branch lengths that a user has asked for and the models' `+B` select; scaled by
+/// default.
+///
+/// # Errors
+/// [`DataError::Linkage`].
+pub fn linkage(asked: Option<Lengths>, parts: &[PartOptions]) -> Result<Lengths, DataError> {
+    let (fitted, given) = scalers(parts);
+    match asked {
+        Some(Lengths::Linked) if fitted => Err(DataError::Linkage(
+            "+B scales lengths, --brlen linked does not",
+        )),
+        Some(Lengths::Scaled) if given => Err(DataError::Linkage(
+            "--brlen scaled would fit the scalers that +B{…} gives",
+        )),
+        Some(Lengths::Unlinked) if given || fitted => Err(DataError::Linkage(
+            "+B scales lengths that partitions share, --brlen unlinked gives each its own",
+        )),
+        Some(asked) => Ok(asked),
+        // Given scalers are not to be fitted; a single partition has none to fit.
+        None if parts.len() == 1 || given => Ok(Lengths::Linked),
+        None => Ok(Lengths::Scaled),
+    }
+}
+
+/// True if a model has `+B` without a value; and if one has `+B{…}`.
+fn scalers(parts: &[PartOptions]) -> (bool, bool) {
+    let has = |wanted: fn(&ScalerName) -> bool| {
+        parts.iter().any(|part| wanted(&part.model.name().scaler))
+    };
+    (
+        has(|scaler| *scaler == ScalerName::Fitted),
+        has(|scaler| matches!(scaler, ScalerName::Given(_))),
+    )
 }
 
 fn check_ascertainment(part: &PartOptions) -> Result<(), DataError> {

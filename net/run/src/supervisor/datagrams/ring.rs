@@ -8,7 +8,7 @@
 use super::super::rings::Rings;
 use super::route::Incoming;
 use super::*;
-use crate::direct::{Records, ring_room};
+use crate::direct::Records;
 use rustix::event::{PollFd, PollFlags};
 use sidecore_net::sock::client::Client;
 use sidecore_net_rings::datagram::{Frame, Head, PAYLOAD_BYTES_MAX, RINGS_OF_V6};
@@ -409,6 +409,27 @@ fn is_short(table: &mut Table) -> bool {
     })
 }
 
+/// True if the kernel would add nothing to the datagrams of a program's socket that rings do not
+/// carry, and SO_RCVBUF; none: it would, or the program allows less than rings hold.
+pub(super) fn ring_room(near: &OwnedFd) -> Option<usize> {
+    let number = |level, name| {
+        let value = socket_option::get(near.as_fd(), level, name, 4).ok()?;
+        value.first_chunk().map(|it| i32::from_ne_bytes(*it))
+    };
+    // An option that the family does not have is not set.
+    let is_set = |(level, name): &(i32, i32)| number(*level, *name).is_some_and(|on| on != 0);
+    if MARKING.iter().any(is_set) {
+        return None;
+    }
+    // -1: it is off. A kernel without it has none to set.
+    if number(libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_some_and(|at| at >= 0) {
+        return None;
+    }
+    let bytes = |name| usize::try_from(number(libc::SOL_SOCKET, name)?).ok();
+    let (receive, send) = (bytes(libc::SO_RCVBUF)?, bytes(libc::SO_SNDBUF)?);
+    (receive.min(send) >= RINGS_FROM).then_some(receive)
+}
+
 /// True if the next call on a socket of the kernel would report an error.
 fn has_error(near: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(near, PollFlags::IN)];
@@ -468,6 +489,34 @@ fn usual_hops(far: BorrowedFd<'_>, is_v6: bool) -> u8 {
     value.first().copied().unwrap_or(USUAL_HOPS)
 }
 
+/// Options by which the kernel describes datagrams in control messages that rings do not carry.
+const MARKING: [(i32, i32); 19] = [
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+    // With a time of 64 bits (`include/uapi/asm-generic/socket.h`).
+    (libc::SOL_SOCKET, 63),
+    (libc::SOL_SOCKET, 64),
+    (libc::SOL_SOCKET, 65),
+    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL),
+    // SO_RCVMARK, SO_RCVPRIORITY.
+    (libc::SOL_SOCKET, 75),
+    (libc::SOL_SOCKET, 82),
+    // IP_CHECKSUM, IP_RECVFRAGSIZE (`include/uapi/linux/in.h`).
+    (libc::IPPROTO_IP, 23),
+    (libc::IPPROTO_IP, 25),
+    (libc::IPPROTO_IP, libc::IP_RECVOPTS),
+    (libc::IPPROTO_IP, libc::IP_RETOPTS),
+    (libc::IPPROTO_IP, libc::IP_ORIGDSTADDR),
+    (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO),
+    (libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR),
+    // IPV6_RECVFRAGSIZE, and those of RFC 2292 (`include/uapi/linux/in6.h`).
+    (libc::IPPROTO_IPV6, 77),
+    (libc::IPPROTO_IPV6, 2),
+    (libc::IPPROTO_IPV6, 8),
+];
+/// SO_RCVBUF and SO_SNDBUF from which on a socket may have rings.
+pub(super) const RINGS_FROM: usize = 128 << 10;
 /// Options by which a datagram is described in control messages that the library makes, too.
 const TOLD: [(i32, i32, u32); 6] = [
     (libc::IPPROTO_IP, libc::IP_PKTINFO, direct::TELLS_PLACE),

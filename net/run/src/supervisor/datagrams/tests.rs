@@ -1,3 +1,4 @@
+use super::ring::{RINGS_FROM, ring_room};
 use super::route::Outgoing;
 use super::*;
 use crate::direct::Records;
@@ -429,4 +430,23 @@ fn a_vacant_port_is_known_on_the_loopback_only() {
 fn lengths_fit_the_fields_of_the_kernel() {
     assert_eq!(length(DATAGRAM_BYTES_MAX), 65_535);
     assert_eq!(length(usize::MAX), u32::MAX);
+}
+
+#[test]
+fn sockets_of_which_the_kernel_says_more_have_no_rings() {
+    let plain = || -> OwnedFd { std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into() };
+    let room = ring_room(&plain());
+    assert!(room.is_some_and(|bytes| bytes >= RINGS_FROM));
+    let small = 10_000;
+    for (level, name, value) in [
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMP, 1),
+        (libc::IPPROTO_IP, libc::IP_RECVOPTS, 1),
+        (libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF, small),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF, small),
+    ] {
+        let near = plain();
+        socket_option::set(near.as_fd(), level, name, &i32::to_ne_bytes(value)).unwrap();
+        assert_eq!(ring_room(&near), None, "{level} {name}");
+    }
 }
