@@ -7,12 +7,13 @@ use crate::flow::{Flow, Moved};
 use crate::stream::Session;
 use crate::{Adapter, State};
 use rustix::event::epoll::EventFlags;
-use rustix::ioctl;
 use rustix::net::sockopt;
 use sidecore_rdma_wire::Pair;
+use sidecore_sys::socket_option;
 use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// A connection, its stream, and the events reported to its owner.
@@ -31,7 +32,7 @@ pub(super) struct Link {
     /// the peer's host has taken counts where it is looked for.
     pub(super) leaving: Option<Instant>,
     /// See [`Self::is_being_taken`].
-    untaken: u32,
+    taken: u64,
     /// True if it is in the device's list of busy connections.
     pub(super) is_busy: bool,
     pub(super) is_blocked: bool,
@@ -77,7 +78,7 @@ impl Link {
             reported: Reported::Nothing,
             released: None,
             leaving: None,
-            untaken: 0,
+            taken: 0,
             is_busy: false,
             is_blocked: false,
             interest: EventFlags::empty(),
@@ -90,8 +91,8 @@ impl Link {
         let Wire::Kernel(stream, _) = &self.wire else {
             return false;
         };
-        let left = untaken(stream);
-        left < std::mem::replace(&mut self.untaken, left)
+        let taken = taken(stream);
+        taken > std::mem::replace(&mut self.taken, taken)
     }
 
     /// Makes the end of its stream a reset, which the peer learns of even if it reads nothing.
@@ -146,13 +147,12 @@ fn opening() -> Moved {
     }
 }
 
-/// Bytes in the kernel's send buffer that the peer's host has not acknowledged; 0 if that is not
-/// known.
-#[allow(unsafe_code)] // a system call that writes one number
-fn untaken(stream: &TcpStream) -> u32 {
-    // SAFETY: tcp(7): SIOCOUTQ writes an `int`.
-    let left = unsafe { ioctl::ioctl(stream, ioctl::Getter::<SIOCOUTQ, i32>::new()) };
-    left.map_or(0, i32::unsigned_abs)
+/// Bytes that the peer's host has acknowledged; 0 if that is not known (tcp(7), TCP_INFO).
+fn taken(stream: &TcpStream) -> u64 {
+    let info = socket_option::get(stream.as_fd(), IPPROTO_TCP, TCP_INFO, BYTES_ACKED + 8);
+    let info = info.unwrap_or_default();
+    let bytes = info.get(BYTES_ACKED..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 /// False while the socket is being opened.
@@ -168,8 +168,10 @@ fn is_open(stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// Linux's number of tcp(7)'s SIOCOUTQ.
-const SIOCOUTQ: ioctl::Opcode = 0x5411;
+const IPPROTO_TCP: i32 = 6;
+const TCP_INFO: i32 = 11;
+/// Offset of `tcpi_bytes_acked` (`include/uapi/linux/tcp.h`).
+const BYTES_ACKED: usize = 120;
 /// Default time limit for opening a connection.
 const LIMIT: Duration = Duration::from_secs(60);
 
