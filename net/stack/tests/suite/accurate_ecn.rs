@@ -1,7 +1,7 @@
 //! Accurate ECN (RFC 9768) end to end: links that mark, peers with RFC 3168's ECN only, and lost
 //! acknowledgments.
 //!
-//! Tests of single segments and their replies are in `lab/drill/tests/drill/accurate-ecn.drill`; a
+//! Tests of single segments and their replies are in `lab/drill/tests/drill/ecn.drill`; a
 //! network with wrong ECN fields is in `ecn.rs`.
 
 use crate::common;

@@ -2,7 +2,7 @@
 //! and falsify, and every receive path of a session.
 //!
 //! Tests of single segments and their replies are in
-//! `lab/drill/tests/drill/congestion-notification.drill`.
+//! `lab/drill/tests/drill/ecn.drill`.
 
 use crate::common;
 use crate::common_fragments as fragments;
