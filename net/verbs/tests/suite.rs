@@ -290,7 +290,7 @@ fn qperf_s_tests_end() {
          wait $server; true'",
         &format!(
             "sh -c 'for test in {tests}; do tries=20; \
-             until qperf -cm1 -t 1 127.0.0.1 $test 2> said; do \
+             until qperf -cm1 -t 1 127.0.0.1 $test > said 2>&1; do \
              cat said; grep -q rejected said || exit 1; \
              tries=$((tries - 1)); test $tries != 0 || exit 1; done; done; echo > done'"
         ),
