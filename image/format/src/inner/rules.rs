@@ -22,7 +22,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// These patterns of what is left out ([`Rules::exclude`]), and this owner, group and time of
+    /// These patterns of what is left out (globs of paths), and this owner, group and time of
     /// all files where they are given.
     #[must_use]
     pub fn new(exclude: &[OsString], owner: Option<(u32, u32)>, mtime_s: Option<i64>) -> Self {
