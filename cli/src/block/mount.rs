@@ -266,24 +266,7 @@ impl LayerArgs {
             rate_bytes: self.fetching.rate,
         };
         launch.serve(|starter: &Starter<'_>| {
-            let store = Store::open(&self.layers)?;
-            let (digest, trusts) = (self.digest.as_deref(), self.fetching.trust_index);
-            let (name, device) = Image::open_layer(&self.image, digest, &store, trusts)?;
-            device.connect();
-            let status = |ready: &Ready| {
-                let place = ready.place.display().to_string();
-                device.status(&name, target.way(), place)
-            };
-            let source: Arc<dyn BlockSource> = device.clone();
-            let serve = |told: OnReady<'_>| {
-                let ready = |ready: &Ready| -> io::Result<()> {
-                    told(ready)?;
-                    device.fetch_rest(self.fetching.rate);
-                    Ok(())
-                };
-                serve(source, Path::new(&name), &target, options, ready)
-            };
-            starter.run(status, |_| Ok(()), serve)?;
+            layer.serve(&target, options, starter)?;
             Ok(Outcome::Done)
         })
     }

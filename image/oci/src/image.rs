@@ -17,6 +17,7 @@ use sidecore_remote::fault::Fault;
 use sidecore_remote::{Artifact, ImageManifest, Location, Repository, Retry};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 /// Reasons why an image or its layers cannot be used.
@@ -368,6 +369,7 @@ impl LayerMount<'_> {
     ) -> Result<(), ImageError> {
         let store = Store::open(self.layers)?;
         let (name, device) = Image::open_layer(self.image, self.digest, &store, self.trust_index)?;
+        device.connect();
         let status = |ready: &Ready| {
             let place = ready.place.display().to_string();
             device.status(&name, target.way(), place)

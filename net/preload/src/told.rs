@@ -298,7 +298,7 @@ mod tests {
             vec![0; 7],
             vec![0; 16],
         ] {
-            assert_eq!(Wishes::read(&refused), None, "{refused:?}");
+            assert_eq!(read(std::slice::from_ref(&refused)), None, "{refused:?}");
         }
         // An address from which datagrams have come is one to send from.
         let place = |octet| {
