@@ -26,8 +26,10 @@ mod tests;
 
 pub use page::place;
 pub use report::{End, Report, Taken};
-pub use run::{LARGE_FOLDERS, Options, Show, Terminal, run};
+pub use run::{Options, run};
+pub use sample::LARGE_FOLDERS;
 pub use script::Script;
+pub use shell::{Show, Terminal};
 
 use std::io;
 use std::path::PathBuf;

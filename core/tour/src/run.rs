@@ -10,13 +10,9 @@ use crate::report::{End, Report, Taken};
 use crate::sample::{Sample, sample};
 use crate::script::{self, Action, Flip, Script, Step, Way};
 use crate::server::{Server, free_address};
-use crate::shell::{COLUMNS, Shell, command_lines, wrapped};
-
-use indicatif::ProgressBar;
+use crate::shell::{COLUMNS, Shell, Show, command_lines, wrapped};
 use serde_json::Value;
 use sidecore_measure::job::{Job, JobEnd};
-use sidecore_terminal::print;
-use sidecore_terminal::progress::spinner;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt, symlink};
@@ -52,56 +48,6 @@ pub struct Options {
     /// Raised by the user to end the tour.
     pub stop: Arc<AtomicBool>,
 }
-
-/// The screen of a tour.
-pub trait Show {
-    /// Prints a line of at most 80 columns. Foreign text in it is not escaped yet.
-    ///
-    /// # Errors
-    /// Those of the write.
-    fn line(&mut self, line: &str) -> io::Result<()>;
-    /// Called now and then while a command runs.
-    fn wait(&mut self);
-}
-
-/// The screen of a program: lines on standard output, and a sign of life on standard error where
-/// that is a terminal, until it is dropped.
-#[derive(Debug)]
-pub struct Terminal(ProgressBar);
-
-impl Default for Terminal {
-    fn default() -> Self {
-        Self(spinner())
-    }
-}
-
-impl Show for Terminal {
-    fn line(&mut self, line: &str) -> io::Result<()> {
-        self.0.suspend(|| print::line(line))
-    }
-
-    fn wait(&mut self) {
-        self.0.tick();
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-/// Large folders of a system, candidates for [`Options::candidates`].
-pub const LARGE_FOLDERS: [&str; 8] = [
-    "/usr/bin",
-    "/usr/sbin",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/include",
-    "/usr/share/doc",
-    "/usr/share",
-    "/usr/lib",
-    "/lib",
-];
 
 /// Takes the script's steps. Blocks until all have ended; its thread must live as long as the
 /// program.

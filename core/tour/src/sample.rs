@@ -8,6 +8,18 @@ use rustix::fs::{Access, access, statvfs};
 use sidecore_sys::text;
 use std::path::{Path, PathBuf};
 
+/// Large folders of a system, candidates for [`Options::candidates`](crate::Options::candidates).
+pub const LARGE_FOLDERS: [&str; 8] = [
+    "/usr/bin",
+    "/usr/sbin",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/include",
+    "/usr/share/doc",
+    "/usr/share",
+    "/usr/lib",
+    "/lib",
+];
+
 /// A folder to work on, or the reason why there is none.
 #[derive(Debug)]
 pub(crate) enum Sample {

@@ -4,10 +4,52 @@
 //! names in braces that the tour has a value for are replaced. No line on the screen is wider than
 //! asked for, and nothing of a text is lost; every character counts as one column.
 
+use indicatif::ProgressBar;
+use sidecore_terminal::print;
+use sidecore_terminal::progress::spinner;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The screen of a tour.
+pub trait Show {
+    /// Prints a line of at most 80 columns. Foreign text in it is not escaped yet.
+    ///
+    /// # Errors
+    /// Those of the write.
+    fn line(&mut self, line: &str) -> io::Result<()>;
+    /// Called now and then while a command runs.
+    fn wait(&mut self);
+}
+
+/// The screen of a program: lines on standard output, and a sign of life on standard error where
+/// that is a terminal, until it is dropped.
+#[derive(Debug)]
+pub struct Terminal(ProgressBar);
+
+impl Default for Terminal {
+    fn default() -> Self {
+        Self(spinner())
+    }
+}
+
+impl Show for Terminal {
+    fn line(&mut self, line: &str) -> io::Result<()> {
+        self.0.suspend(|| print::line(line))
+    }
+
+    fn wait(&mut self) {
+        self.0.tick();
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
 
 /// The surroundings of the tour's commands.
 #[derive(Debug, Clone)]
