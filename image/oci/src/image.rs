@@ -59,7 +59,7 @@ pub struct Image {
     place: String,
     repository: Repository,
     manifest: ImageManifest,
-    /// What refers to the image, once it was asked for: a list of all layers' indexes and images.
+    /// Referrers of the image, once they were asked for: a list of all layers' indexes and images.
     artifacts: OnceLock<Vec<Artifact>>,
 }
 

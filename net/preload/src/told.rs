@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 static OWN: [AtomicU64; OWN_MAX] = [const { AtomicU64::new(0) }; OWN_MAX];
 static OWN_NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Writes the control messages that a program has asked for (`told`), to where the header says that
+/// Writes the control messages that a program has asked for (`told`) to where the header says that
 /// there is room, of which it is left with what was used.
 ///
 /// # Safety
@@ -130,7 +130,7 @@ impl Room {
     }
 }
 
-/// What a program's control messages wish for a datagram to send.
+/// Wishes of a program's control messages for a datagram to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Wishes {
     /// Bytes of each datagram if the payload is several (UDP_SEGMENT), else 0.

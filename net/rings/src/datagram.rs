@@ -255,8 +255,8 @@ impl Frame {
     }
 }
 
-/// What a grant of rings says of a datagram socket: that it is one of IPv6 ([`RINGS_OF_V6`]), and
-/// which control messages its program has asked for.
+/// Flags of a grant of rings to a datagram socket: it is one of IPv6 ([`RINGS_OF_V6`]), and the
+/// control messages that its program has asked for.
 pub const RINGS_OF_V6: u32 = 1;
 /// IP_PKTINFO.
 pub const TELLS_PLACE: u32 = 2;

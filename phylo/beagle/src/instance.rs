@@ -350,8 +350,8 @@ impl Instance {
     }
 }
 
-/// At least so many pieces, in numbers that two engines share without a rest, and four share more
-/// than a few. The machine's cores do not count: sums over chunks would depend on them.
+/// `pieces`, or a few more: a number that two engines share without a rest and, beyond a few, four
+/// engines. The machine's cores do not count: sums over chunks would depend on them.
 fn even(pieces: usize) -> usize {
     match pieces {
         ..=1 => pieces,

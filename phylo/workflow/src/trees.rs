@@ -344,7 +344,7 @@ pub struct AncestralStates {
     pub mutations: String,
 }
 
-/// Results that are wanted beside the named tree.
+/// Results that are wanted with the named tree.
 #[derive(Debug, Clone, Copy)]
 pub struct StatesWanted {
     /// The probabilities of all states.

@@ -512,7 +512,7 @@ fn readers_of_a_layer_see_no_error_when_its_server_or_keepers_are_killed() {
     assert!(gone, "{server} or {keepers:?} is left");
 }
 
-/// What a container reads does not depend on this machine's disk.
+/// A container's reads do not depend on this machine's disk.
 #[test]
 fn a_layer_is_read_while_the_disk_is_full() {
     let folder = inputs::folder();

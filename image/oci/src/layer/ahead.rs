@@ -1,5 +1,5 @@
-//! What of a layer is fetched before it is asked for: the rest of a file that is being read, what a
-//! reader in sequence needs next, and all that is missing in the end.
+//! Prefetch of a layer: the rest of a file that is being read, the window that a sequential reader
+//! needs next, and all that is missing in the end.
 //!
 //! Must stay true: a span that was claimed here is fetched or given back; a thread here keeps the
 //! device for one request only, so that a layer's server ends soon after its unmount.
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(device.claim_ahead(&(4..5), &file).start, window.end);
     }
 
-    /// Readers would wait for ever for spans that nobody fetches.
+    /// Readers would wait for ever for spans that are not being fetched.
     #[test]
     fn spans_that_cannot_be_fetched_are_given_back() {
         let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is read while the disk is full.
+/// Spans that are read while the disk is full.
 #[derive(Default)]
 pub(super) struct Unkept {
     /// No room is tried for before this time: each try would fetch a span twice.

@@ -139,7 +139,7 @@ impl RingStatus {
         }
     }
 
-    /// What the process has shown.
+    /// The account that the process has written.
     pub(crate) fn of(memory: SharedSlice<'_>) -> Self {
         let mut status = Self::default();
         for (at, word) in (RING_STATUS..).step_by(8).zip(status.words()) {

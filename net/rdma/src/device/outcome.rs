@@ -217,8 +217,8 @@ impl Device {
                 link.reset();
             }
             if link.released.is_none() {
-                // Its owner keeps it, and is told. A peer without a receive reads nothing, not even
-                // the end of the stream.
+                // Its owner keeps it, and gets the event. A peer without a receive reads nothing,
+                // not even the end of the stream.
                 if link.has_reported_end() {
                     self.lingering.retain(|&other| other != index);
                 } else if is_late {

@@ -27,7 +27,7 @@ pub enum Algorithm {
     Bbr,
 }
 
-/// What ends the first slow start before a loss does.
+/// The rule that ends the first slow start before a loss does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum SlowStart {
     /// HyStart++ (RFC 9406).

@@ -141,7 +141,7 @@ pub enum Ecn {
     Accurate,
 }
 
-/// What TCP follows where Linux differs from the standards.
+/// The model that TCP follows where Linux differs from the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Behaviour {
     /// The RFCs.
@@ -213,7 +213,7 @@ pub struct Config {
     pub ecn: Ecn,
     /// New sessions' congestion control.
     pub congestion: Algorithm,
-    /// What TCP follows where Linux differs from the standards.
+    /// The model that TCP follows where Linux differs from the standards.
     pub behaviour: Behaviour,
     /// Paces windows of more than ten segments over the round trip, on paths of a millisecond or
     /// more.

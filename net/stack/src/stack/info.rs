@@ -130,7 +130,7 @@ pub struct SessionInfo {
     pub retries: u8,
     /// Of these, unanswered probes of a zero window, and attempts that the NIC had no room for.
     pub window_probes: u8,
-    /// How often the timeout was doubled.
+    /// Number of times that the timeout was doubled.
     pub backoffs: u8,
     /// Soft error (RFC 9293 section 3.9.2.2) about data in flight: reported by a router or the
     /// peer's host; the session continues.

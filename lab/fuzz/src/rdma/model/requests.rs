@@ -1,4 +1,4 @@
-//! What a message or a request of the peer does to the model.
+//! Effects of the peer's messages and requests on the model.
 
 use super::super::READS;
 use super::{Asked, Model, NOT_POSTED, blank};

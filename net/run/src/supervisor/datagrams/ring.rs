@@ -538,7 +538,7 @@ const TOLD: [(i32, i32, u32); 6] = [
         direct::TELLS_CLASS_V6,
     ),
 ];
-/// Where the kernel says nothing else (`net.ipv4.ip_default_ttl`).
+/// The kernel's default hop limit (`net.ipv4.ip_default_ttl`), where it cannot be asked for.
 const USUAL_HOPS: u8 = 64;
 /// Datagrams that one look at a ring takes.
 const RECORDS_MAX: usize = 512;

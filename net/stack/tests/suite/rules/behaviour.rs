@@ -1,4 +1,4 @@
-//! What differs by `Config::behaviour`, and what a NIC without room leads to.
+//! Differences by `Config::behaviour`, and sessions on a NIC without room.
 
 use super::common::{MS, S, v4};
 use super::peer::{ACK, PLAIN, PSH, Peer, SACK, SYN};
