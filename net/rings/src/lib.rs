@@ -15,12 +15,13 @@ mod process;
 mod stream;
 
 pub use name::{ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, Hint, MARK, NAME_BYTES, Name, Role};
+pub use positions::Broken;
 pub use process::{Process, STREAMS, WAITERS};
 pub use request::{
     ATTACH, DATAGRAM_RINGS, DATAGRAMS, GROW, LEVEL, LINGER, LISTENER_CLOSED, TAKE_BACK, UPGRADE,
     VERSION, WAITER, WORDS,
 };
-pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};
+pub use stream::{Held, Lock, Served, Stream, StreamState};
 
 /// Bytes of a process's segment.
 pub const SEGMENT_BYTES: usize = 16 << 10;
@@ -43,7 +44,7 @@ mod request {
     /// Option level of the requests: not used by the kernel.
     pub const LEVEL: i32 = 0x5349_4452;
     /// Version of the layout, in [`ATTACH`] and in its reply.
-    pub const VERSION: u32 = 4;
+    pub const VERSION: u32 = 5;
     /// Requests a segment, with the library's [`VERSION`], which libraries before 3 did not pass.
     pub const ATTACH: i32 = 1;
     /// Requests a waiter.
@@ -67,6 +68,50 @@ mod request {
     pub const DATAGRAM_RINGS: i32 = 9;
     /// Words of 32 bits in each request's value.
     pub const WORDS: usize = 4;
+}
+
+mod positions {
+    //! Distances between positions that two sides publish.
+
+    /// The other side's position is invalid.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Broken;
+
+    /// Bytes from one position to a later one, at most a ring's size.
+    pub(crate) fn between(from: u64, to: u64, room: usize) -> Result<usize, Broken> {
+        let bytes = to.wrapping_sub(from);
+        match usize::try_from(bytes) {
+            Ok(bytes) if bytes <= room => Ok(bytes),
+            _ => Err(Broken),
+        }
+    }
+
+    /// As [`between`], of positions that both advance meanwhile; and the ring's size. More than that
+    /// may have passed between the two loads, so a pair that cannot be is loaded again.
+    pub(crate) fn between_moving(
+        from: impl Fn() -> u64,
+        to: impl Fn() -> u64,
+        room: impl Fn() -> Result<usize, Broken>,
+    ) -> Result<(usize, usize), Broken> {
+        let mut first = from();
+        // Bounded, because the other side may change its position at will.
+        for _ in 0..LOADS_MAX {
+            let last = to();
+            // After the position, which is published after it.
+            let room = room()?;
+            if let Ok(bytes) = between(first, last, room) {
+                return Ok((bytes, room));
+            }
+            let before = std::mem::replace(&mut first, from());
+            if first == before {
+                return Err(Broken);
+            }
+        }
+        Err(Broken)
+    }
+
+    /// Loads of two positions, each of which another thread has overtaken by a ring's size.
+    const LOADS_MAX: usize = 64;
 }
 
 #[cfg(test)]

@@ -1,13 +1,10 @@
 //! A stream's two rings.
 
+use crate::positions::{Broken, between, between_moving};
 use crate::{LARGE_BYTES, LARGE_RING_BYTES, RING_BYTES, SLAB_STREAMS, STREAM_BYTES};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::SharedSlice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// The other side's position is invalid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Broken;
 
 /// View of a stream's memory, and of its large rings, if it has them.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +57,8 @@ pub struct Served {
     taken: u64,
     /// Bytes written to it.
     given: u64,
+    /// Position of the byte at the start of the ring to the program.
+    given_start: u64,
     /// The program writes to its large ring.
     takes_large: bool,
     /// Bytes to the program go to its large ring.
@@ -90,7 +89,7 @@ impl<'m> Stream<'m> {
 
     /// Supervisor: initializes it, before the program knows of it.
     pub fn begin(self) {
-        for at in [WRITTEN, TAKEN, GIVEN, READ] {
+        for at in [WRITTEN, TAKEN, GIVEN, READ, UP_START, DOWN_START] {
             self.set_position(at, 0);
         }
         for at in [ENDED, ERROR, PROGRAM_WAITS, SUPERVISOR_WAITS] {
@@ -220,14 +219,10 @@ impl<'m> Stream<'m> {
     /// [`Broken`].
     pub fn take(self, served: &mut Served, target: &mut [u8]) -> Result<usize, Broken> {
         let count = self.waiting(served)?.min(target.len());
-        // After the position, which is published after it.
+        // After the position, which is published after both.
         served.takes_large |= self.is_large(Way::Up)?;
-        self.copy_out(
-            Way::Up,
-            served.takes_large,
-            served.taken,
-            &mut target[..count],
-        );
+        let at = served.taken.wrapping_sub(self.position(UP_START));
+        self.copy_out(Way::Up, served.takes_large, at, &mut target[..count]);
         served.taken += count.to_u64();
         // Release: the bytes were read before the program may overwrite them.
         self.set_position(TAKEN, served.taken);
@@ -254,15 +249,12 @@ impl<'m> Stream<'m> {
             served.gives_large = true;
             self.store(DOWN_IS_LARGE, 1);
         }
+        self.give_from_start(served, unread);
         let count = source.len().min(self.room(served.gives_large) - unread);
         // Noted for later: the small ring has to run empty first.
         served.wants_large |= count < source.len();
-        self.copy_in(
-            Way::Down,
-            served.gives_large,
-            served.given,
-            &source[..count],
-        );
+        let at = served.given - served.given_start;
+        self.copy_in(Way::Down, served.gives_large, at, &source[..count]);
         served.given += count.to_u64();
         // Release: the bytes are visible before the position.
         self.set_position(GIVEN, served.given);
@@ -281,13 +273,25 @@ impl<'m> Stream<'m> {
         if bytes > room - unread {
             return Ok(false);
         }
+        self.give_from_start(served, unread);
         for piece in pieces {
-            self.copy_in(Way::Down, served.gives_large, served.given, piece);
+            let at = served.given - served.given_start;
+            self.copy_in(Way::Down, served.gives_large, at, piece);
             served.given += piece.len().to_u64();
         }
         // Release: all bytes are visible before the position.
         self.set_position(GIVEN, served.given);
         Ok(true)
+    }
+
+    /// Supervisor: begins at the ring's start again, if the program has read all. Short messages so
+    /// use the same few cache lines each time, instead of the whole ring's in turn.
+    fn give_from_start(self, served: &mut Served, unread: usize) {
+        if unread == 0 {
+            // Nobody uses the start until `GIVEN` is published, as the ring is empty.
+            served.given_start = served.given;
+            self.set_position(DOWN_START, served.given);
+        }
     }
 
     /// Supervisor: makes the program notify when there is room. To be followed by a fence and
@@ -305,7 +309,8 @@ impl<'m> Stream<'m> {
         let room = self.room(served.gives_large);
         // Bounded by the ring, whatever position the program has left.
         let mut unread = vec![0; between(read, served.given, room)?];
-        self.copy_out(Way::Down, served.gives_large, read, &mut unread);
+        let at = read.wrapping_sub(served.given_start);
+        self.copy_out(Way::Down, served.gives_large, at, &mut unread);
         Ok(unread)
     }
 
@@ -332,6 +337,17 @@ impl<'m> Stream<'m> {
     #[must_use]
     pub fn has_large(self) -> bool {
         self.1.is_some()
+    }
+
+    /// Program: the position of the byte at the start of the ring to the supervisor, which is this
+    /// one from now on if the supervisor has taken all.
+    fn written_start(self, written: u64, waiting: usize) -> u64 {
+        if waiting == 0 {
+            // Nobody uses the start until `WRITTEN` is published, as the ring is empty.
+            self.set_position(UP_START, written);
+            return written;
+        }
+        self.position(UP_START)
     }
 
     fn may_grow(self) -> bool {
@@ -397,18 +413,19 @@ impl<'m> Stream<'m> {
         }
     }
 
-    fn copy_out(self, way: Way, is_large: bool, position: u64, target: &mut [u8]) {
+    /// Copies what is `distance` bytes behind the byte at the ring's start.
+    fn copy_out(self, way: Way, is_large: bool, distance: u64, target: &mut [u8]) {
         let (memory, ring, bytes) = self.ring(way, is_large);
-        let at = position.to_usize() % bytes;
+        let at = distance.to_usize() % bytes;
         let first = target.len().min(bytes - at);
         let (head, tail) = target.split_at_mut(first);
         memory.read_at(ring + at, head);
         memory.read_at(ring, tail);
     }
 
-    fn copy_in(self, way: Way, is_large: bool, position: u64, source: &[u8]) {
+    fn copy_in(self, way: Way, is_large: bool, distance: u64, source: &[u8]) {
         let (memory, ring, bytes) = self.ring(way, is_large);
-        let at = position.to_usize() % bytes;
+        let at = distance.to_usize() % bytes;
         let first = source.len().min(bytes - at);
         let (head, tail) = source.split_at(first);
         memory.write_at(ring + at, head);
@@ -425,11 +442,12 @@ impl Held<'_> {
     pub fn read(&mut self, target: &mut [u8], peeks: bool, skip: usize) -> Result<usize, Broken> {
         let stream = self.stream;
         let (read, given) = (stream.position(READ), stream.position(GIVEN));
-        // After the position, which is published after it.
+        // After the position, which is published after both.
         let is_large = stream.is_large(Way::Down)?;
+        let start = stream.position(DOWN_START);
         let there = between(read, given, stream.room(is_large))?;
         let count = there.saturating_sub(skip).min(target.len());
-        let at = read.wrapping_add(skip.to_u64());
+        let at = read.wrapping_add(skip.to_u64()).wrapping_sub(start);
         stream.copy_out(Way::Down, is_large, at, &mut target[..count]);
         if !peeks {
             stream.set_position(READ, read.wrapping_add(count.to_u64()));
@@ -467,7 +485,8 @@ impl Held<'_> {
             stream.store(UP_IS_LARGE, 1);
         }
         let count = source.len().min(stream.room(is_large) - waiting);
-        stream.copy_in(Way::Up, is_large, written, &source[..count]);
+        let at = written.wrapping_sub(stream.written_start(written, waiting));
+        stream.copy_in(Way::Up, is_large, at, &source[..count]);
         stream.set_position(WRITTEN, written.wrapping_add(count.to_u64()));
         Ok(count)
     }
@@ -494,15 +513,23 @@ impl Held<'_> {
     }
 
     /// Copies bytes to where those will be that are `skip` bytes behind the last one written, as
-    /// many as there is room for. They are written once [`Self::publish`] says so.
+    /// many as there is room for. They are written once [`Self::publish`] says so. The first piece
+    /// of several is the one with `skip` 0, by which the others are placed.
     ///
     /// # Errors
     /// [`Broken`].
     pub fn put(&mut self, skip: usize, source: &[u8]) -> Result<usize, Broken> {
-        let count = self.room()?.saturating_sub(skip).min(source.len());
         let stream = self.stream;
-        let at = stream.position(WRITTEN).wrapping_add(skip.to_u64());
-        stream.copy_in(Way::Up, stream.is_large(Way::Up)?, at, &source[..count]);
+        let is_large = stream.is_large(Way::Up)?;
+        let room = stream.room(is_large);
+        let written = stream.position(WRITTEN);
+        let waiting = between(stream.position(TAKEN), written, room)?;
+        let count = (room - waiting).saturating_sub(skip).min(source.len());
+        // The first piece decides where the later ones are.
+        let waiting = if skip == 0 { waiting } else { room };
+        let start = stream.written_start(written, waiting);
+        let at = written.wrapping_add(skip.to_u64()).wrapping_sub(start);
+        stream.copy_in(Way::Up, is_large, at, &source[..count]);
         Ok(count)
     }
 
@@ -542,57 +569,30 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Bytes from one position to a later one, at most a ring's size.
-fn between(from: u64, to: u64, room: usize) -> Result<usize, Broken> {
-    let bytes = to.wrapping_sub(from);
-    match usize::try_from(bytes) {
-        Ok(bytes) if bytes <= room => Ok(bytes),
-        _ => Err(Broken),
-    }
-}
-
-/// As [`between`], of positions that both advance meanwhile; and the ring's size. More than that
-/// may have passed between the two loads, so a pair that cannot be is loaded again.
-pub(crate) fn between_moving(
-    from: impl Fn() -> u64,
-    to: impl Fn() -> u64,
-    room: impl Fn() -> Result<usize, Broken>,
-) -> Result<(usize, usize), Broken> {
-    let mut first = from();
-    // Bounded, because the other side may change its position at will.
-    for _ in 0..LOADS_MAX {
-        let last = to();
-        // After the position, which is published after it.
-        let room = room()?;
-        if let Ok(bytes) = between(first, last, room) {
-            return Ok((bytes, room));
-        }
-        let before = std::mem::replace(&mut first, from());
-        if first == before {
-            return Err(Broken);
-        }
-    }
-    Err(Broken)
-}
-
-/// Loads of two positions, each of which another thread has overtaken by a ring's size.
-const LOADS_MAX: usize = 64;
 const FREE: u32 = 0;
 const COPIES: u32 = 1;
 const OVER: u32 = 2;
+// What one side writes at each message is in one cache line, so that a message moves two: this and
+// its bytes'. What both only read is apart.
 const LOCK: usize = 0;
+// The program's.
 const WRITTEN: usize = 64;
-const TAKEN: usize = 128;
-const GIVEN: usize = 192;
-const ENDED: usize = 200;
-const ERROR: usize = 204;
-const READ: usize = 256;
-const TELL: usize = 320;
+const UP_START: usize = 72;
+const READ: usize = 80;
+// The supervisor's.
+const GIVEN: usize = 128;
+const DOWN_START: usize = 136;
+const TAKEN: usize = 144;
+const ENDED: usize = 152;
+const ERROR: usize = 156;
+// Rarely written.
+const TELL: usize = 192;
 const TELL_COUNT: usize = 3;
-const PROGRAM_WAITS: usize = 384;
-const SUPERVISOR_WAITS: usize = 388;
-const DOWN_IS_LARGE: usize = 392;
-const UP_IS_LARGE: usize = 396;
-const LARGE_IS_THERE: usize = 400;
-const TO_PROGRAM: usize = 4096;
+const PROGRAM_WAITS: usize = 256;
+const SUPERVISOR_WAITS: usize = 260;
+const DOWN_IS_LARGE: usize = 264;
+const UP_IS_LARGE: usize = 268;
+const LARGE_IS_THERE: usize = 272;
+// In the page of the positions: one page less for each message.
+const TO_PROGRAM: usize = 512;
 const FROM_PROGRAM: usize = TO_PROGRAM + RING_BYTES;
