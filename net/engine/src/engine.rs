@@ -251,10 +251,10 @@ impl<N: Nic> Engine<N> {
     /// # Errors
     /// [`EngineError`] when the NIC is gone.
     pub fn turn(&mut self, rest: Duration) -> Result<(), EngineError> {
-        self.turn_beside(None, rest)
+        self.turn_beside(None, rest).map(|_| ())
     }
 
-    /// The same; a sleep also ends with an event of the other source.
+    /// The same; a sleep also ends with an event of the other source. True if it has slept.
     ///
     /// # Errors
     /// As [`Self::turn`].
@@ -262,12 +262,12 @@ impl<N: Nic> Engine<N> {
         &mut self,
         other: Option<&dyn EventSource>,
         rest: Duration,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let work = self.round(&mut |_| 0)?;
         if work > 0 || !rest.is_zero() {
-            self.rest(work, other, rest)?;
+            return self.rest(work, other, rest);
         }
-        Ok(())
+        Ok(false)
     }
 
     /// The server for other processes, if there is one.
@@ -438,19 +438,19 @@ impl<N: Nic> Engine<N> {
         work: usize,
         other: Option<&dyn EventSource>,
         limit: Duration,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         // Polling has paid if the work came within the grace.
         if work > 0 {
             if let Some(idle) = self.idle.take() {
                 self.patience
                     .ended(idle.polls, idle.cycles() <= self.grace_cycles());
             }
-            return Ok(());
+            return Ok(false);
         }
         // Without a grace, the loop never sleeps.
         if self.options.grace.is_none() {
             std::hint::spin_loop();
-            return Ok(());
+            return Ok(false);
         }
         let (patience, yields) = (&mut self.patience, self.options.yields);
         let idle = self.idle.get_or_insert_with(|| Idle {
@@ -468,7 +468,7 @@ impl<N: Nic> Engine<N> {
             } else {
                 std::hint::spin_loop();
             }
-            return Ok(());
+            return Ok(false);
         }
         let now_ns = since_ns(self.epoch_ns);
         let nap_max = limit.min(NAP_MAX);
@@ -477,15 +477,20 @@ impl<N: Nic> Engine<N> {
         });
         // The timer is due before a sleep and a wake-up would be over.
         if nap < NAP_MIN {
-            return Ok(());
+            return Ok(false);
         }
         // The memory offered for the next payload must not stay reserved for the time of a sleep.
         self.stack.retract();
         self.sleep(other, nap)
     }
 
-    /// Sleeps until there is work, or an event of `other`, or `nap` is over.
-    fn sleep(&mut self, other: Option<&dyn EventSource>, nap: Duration) -> Result<(), EngineError> {
+    /// Sleeps until there is work, or an event of `other`, or `nap` is over; false if there was
+    /// work already.
+    fn sleep(
+        &mut self,
+        other: Option<&dyn EventSource>,
+        nap: Duration,
+    ) -> Result<bool, EngineError> {
         // Armed before the last look: work that arrives in between rings a bell, or is seen here.
         let armed = self.nic.arm()?
             && self.server.as_ref().is_none_or(Server::arm)
@@ -493,6 +498,7 @@ impl<N: Nic> Engine<N> {
         if let Some(other) = other {
             other.announce_sleep();
         }
+        let mut has_slept = false;
         let is_quiet = !other.is_some_and(EventSource::is_ready);
         // Work that was found while arming is the next round's.
         if armed
@@ -507,6 +513,7 @@ impl<N: Nic> Engine<N> {
             self.status.sleeps += 1;
             let nap_us = u64::try_from(nap.as_micros()).unwrap_or(u64::MAX);
             let _sleep = trace::span(&stages::SLEEP, nap_us, 0);
+            has_slept = true;
             local_socket::poll(&descriptors, &mut Vec::new(), nap)?;
         }
         if let Some(other) = other {
@@ -519,7 +526,7 @@ impl<N: Nic> Engine<N> {
         if let Some(siblings) = &self.siblings {
             siblings.disarm();
         }
-        Ok(())
+        Ok(has_slept)
     }
 
     /// Polling time without work, in cycles; 0 if the loop never sleeps.

@@ -70,7 +70,7 @@ impl Driver for Hosted {
         &mut self,
         other: Option<&dyn EventSource>,
         rest: Duration,
-    ) -> Result<(), DriverFailed> {
+    ) -> Result<bool, DriverFailed> {
         let turned = self.engine.turn_beside(other, rest);
         turned.map_err(|error| DriverFailed(error.to_string()))
     }

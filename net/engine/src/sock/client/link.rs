@@ -16,12 +16,15 @@ use std::time::{Duration, Instant};
 /// An engine that its application drives.
 pub(crate) trait Driver: Send {
     /// One round; then, after a round without work, waits at most `rest` for work, or for an event
-    /// of `other`.
+    /// of `other`. True if it has slept.
     ///
     /// # Errors
     /// [`DriverFailed`] when the engine has ended.
-    fn turn(&mut self, other: Option<&dyn EventSource>, rest: Duration)
-    -> Result<(), DriverFailed>;
+    fn turn(
+        &mut self,
+        other: Option<&dyn EventSource>,
+        rest: Duration,
+    ) -> Result<bool, DriverFailed>;
 }
 
 /// The reason why an engine has ended.
@@ -175,9 +178,9 @@ impl Link {
         &mut self,
         other: Option<&dyn EventSource>,
         rest: Duration,
-    ) -> Result<(), ClientError> {
+    ) -> Result<bool, ClientError> {
         let Engine::Here(driver) = &mut self.engine else {
-            return Ok(());
+            return Ok(false);
         };
         if self.lost {
             return Err(ClientError::Lost);
