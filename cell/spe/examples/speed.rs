@@ -36,7 +36,7 @@ mod measured {
     }
 
     /// Loops by their names.
-    fn programs() -> [(&'static str, Vec<u32>); 6] {
+    fn programs() -> [(&'static str, Vec<u32>); 10] {
         let integers = [
             word("a", 5, 5, 6, 0),
             word("roti", 7, 5, 0, 7),
@@ -85,6 +85,7 @@ mod measured {
             word("a", 5, 5, 6, 0),
             word("bi", 0, 0, 0, 0),
         ];
+        let [saxpy, copy, hash, filter] = kernels();
         [
             ("integers", integers.to_vec()),
             ("memory and shuffles", memory.to_vec()),
@@ -92,7 +93,58 @@ mod measured {
             ("double precision", doubles.to_vec()),
             ("bytes in memory", scalars.to_vec()),
             ("calls and branches", calls.to_vec()),
+            ("saxpy", saxpy),
+            ("copy of memory", copy),
+            ("hash of words", hash),
+            ("filter of four taps", filter),
         ]
+    }
+
+    /// Loops of kernels, by vectors of a buffer that the index in register 14 goes round.
+    fn kernels() -> [Vec<u32>; 4] {
+        let load = |to: u8, from: u8| word("lqx", to, from, 14, 0);
+        let store = |from: u8, to: u8| word("stqx", from, to, 14, 0);
+        let next = word("ai", 14, 14, 0, 16);
+        let closed = |mut body: Vec<u32>| {
+            body.extend([
+                next,
+                word("andi", 14, 14, 0, 0x1f0),
+                word("ai", 3, 3, 0, -1),
+            ]);
+            let back = i32::try_from(body.len()).unwrap_or(0);
+            body.push(word("brnz", 3, 0, 0, -back));
+            body
+        };
+        let saxpy = vec![
+            load(4, 15),
+            load(5, 8),
+            word("fma", 6, 5, 7, 0),
+            store(6, 15),
+        ];
+        let copy = vec![load(5, 8), store(5, 15), next, load(6, 8), store(6, 15)];
+        // The product of words by three of halves.
+        let hash = vec![
+            load(5, 8),
+            word("xor", 9, 9, 5, 0),
+            word("mpyh", 10, 9, 7, 0),
+            word("mpyh", 11, 7, 9, 0),
+            word("mpyu", 12, 9, 7, 0),
+            word("a", 9, 10, 11, 0),
+            word("a", 9, 9, 12, 0),
+            word("roti", 9, 9, 0, 13),
+        ];
+        let filter = vec![
+            load(5, 8),
+            word("fm", 4, 5, 6, 0),
+            load(5, 15),
+            word("fma", 4, 5, 7, 0),
+            load(5, 16),
+            word("fma", 4, 5, 6, 0),
+            load(5, 8),
+            word("fma", 4, 5, 7, 0),
+            store(4, 17),
+        ];
+        [saxpy, copy, hash, filter].map(closed)
     }
 
     /// Measures each loop, and prints it.
@@ -114,6 +166,12 @@ mod measured {
             for (at, four) in (0..).step_by(16).zip(program.chunks(4)) {
                 let of = |word: usize| four.get(word).copied().unwrap_or(0);
                 store.save(at, Quadword(std::array::from_fn(of)));
+            }
+            for at in (0x1000..0x5000).step_by(16) {
+                store.save(
+                    at,
+                    Quadword([0x3f80_0000, 0x3f40_0001, 0x3e85_0607, 0x3f00_1234]),
+                );
             }
             let mut translated = Translated::new()?;
             let mut best = [f64::INFINITY; 2];
@@ -145,9 +203,11 @@ mod measured {
             let value = [0x3f00_0203, 0x3f40_0001, 0x3e85_0607, 0x3f00_1234];
             machine.set_register(number, Quadword(value));
         }
-        // The loop's count, and an address.
+        // The loop's count, and addresses of buffers.
         machine.set_register(3, Quadword([u32::MAX, 0, 0, 0]));
-        machine.set_register(8, Quadword([0x1000, 0, 0, 0]));
+        for (number, address) in [(8, 0x1000), (15, 0x2000), (16, 0x3000), (17, 0x4000)] {
+            machine.set_register(number, Quadword([address, 0, 0, 0]));
+        }
         for number in 9..12 {
             let value = [0x3fe0_1234, 0x5678_9abc, 0x3fe8_0000, 0x1111_1111];
             machine.set_register(number, Quadword(value));
