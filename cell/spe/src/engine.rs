@@ -355,11 +355,9 @@ fn run(context: &Arc<dyn Work>, looked: Option<u64>) {
         // SAFETY: an active context, which this engine took from the queue, so no other thread has
         // it; the thread was prepared.
         unsafe {
-            let interrupts = interrupt::inside(header);
+            interrupt::inside(header);
             enter(header, answer);
-            if interrupts {
-                interrupt::outside(header);
-            }
+            interrupt::outside(header);
         }
         fault::set_running(std::ptr::null_mut());
         // SAFETY: the header of a live store; the program stands in the gate.
@@ -441,7 +439,8 @@ fn watch() {
             let times = engines_times(&pool);
             match &seen {
                 Some((taken, before)) if *taken == pool.taken => {
-                    if ran_longest(before, &times) >= STALL {
+                    // An engine that is held within a program takes nothing, and its clock stands.
+                    if ran_longest(before, &times) >= STALL || interrupt::held() > 0 {
                         // At the bound the queue waits: a thousand spinning programs get no
                         // thousand threads.
                         if pool.engines < ENGINES_MAX {

@@ -1,5 +1,6 @@
 //! Interrupts of programs: an event that the mask lets through makes a program with enabled
-//! interrupts continue in its handler, wherever it is in its store.
+//! interrupts continue in its handler, wherever it is in its store. The host's orders to stop, to
+//! go on and to end reach a program in the same way.
 //!
 //! A program enables interrupts by giving the gate the address of its library's entry, which saves
 //! all registers, calls the handler, and returns by `ret 128`. So an interrupt is a return address
@@ -8,6 +9,10 @@
 //! on an SPU. A signal that finds the engine outside of the program does nothing; the context sends
 //! another one a little later, as long as the interrupt is due.
 //!
+//! A program that is ordered to stop waits within the signal's handler, with all its registers as
+//! they are; one that is in the gate stops there ([`crate::context`]). One that is ordered to end
+//! leaves its store as by a fault.
+//!
 //! Must stay true: the thread of [`Interrupts`] is that of an engine which is inside of the
 //! program, and engines pass [`retire`] before they end, so that no signal reaches another thread
 //! of the number. The signal's handler touches the header, the store and the interrupted registers
@@ -15,9 +20,10 @@
 //! Source: SPU ISA, "Interrupts".
 
 use crate::registers::{Register, Registers, TRAP_FLAG};
-use crate::switch::{Header, Interrupts};
+use crate::switch::{Header, Interrupts, OP_FAULT, leave_pc};
 use parking_lot::Mutex;
-use std::sync::atomic::Ordering;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// An interrupt that is due and was not taken is announced again after this time.
@@ -29,8 +35,95 @@ const FRAME: u64 = RED_ZONE + 64;
 
 /// Held while a signal is sent, and passed by engines that end.
 static SENDS: Mutex<()> = Mutex::new(());
+/// Engines whose thread waits within a program that was ordered to stop.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// What the host orders a program to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Run,
+    Hold,
+    End,
+}
+
+/// Values of a header's order; the last one is that of a program whose engine waits in its handler.
+const RUN: u32 = 0;
+const HOLD: u32 = 1;
+const END: u32 = 2;
+const HELD_INSIDE: u32 = 3;
+
+/// Engines that wait within programs and can run no other one.
+pub(crate) fn held() -> usize {
+    // Relaxed: a count for the warden, which looks again.
+    HELD.load(Ordering::Relaxed)
+}
 
 impl Interrupts {
+    /// Gives an order. None but a reset follows an end.
+    pub(crate) fn set_order(&self, order: Order) {
+        let (value, wakes) = match order {
+            Order::Run => (RUN, true),
+            Order::Hold => (HOLD, false),
+            Order::End => (END, true),
+        };
+        // Release: partners with the Acquire in `order`.
+        let update = self
+            .order
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+                let stays = now == END || (value == HOLD && now == HELD_INSIDE);
+                (!stays).then_some(value)
+            });
+        if update.is_ok() && wakes {
+            wake(&self.order);
+        }
+    }
+
+    /// Forgets all orders: a new program is there, or the order to end was obeyed.
+    pub(crate) fn forget_order(&self) {
+        self.order.store(RUN, Ordering::Release);
+    }
+
+    /// The order that the program has not obeyed yet, or that holds it.
+    pub(crate) fn order(&self) -> Order {
+        match self.order.load(Ordering::Acquire) {
+            RUN => Order::Run,
+            END => Order::End,
+            _ => Order::Hold,
+        }
+    }
+
+    /// True where an order is still to reach the running program.
+    pub(crate) fn has_news(&self) -> bool {
+        matches!(self.order.load(Ordering::Acquire), HOLD | END)
+    }
+
+    /// Waits while the program is to stop; what is ordered then. Called by the signal's handler.
+    fn obey(&self) -> Order {
+        let inside =
+            self.order
+                .compare_exchange(HOLD, HELD_INSIDE, Ordering::AcqRel, Ordering::Acquire);
+        if inside.is_ok() {
+            HELD.fetch_add(1, Ordering::Relaxed);
+            while self.order.load(Ordering::Acquire) == HELD_INSIDE {
+                wait(&self.order, HELD_INSIDE);
+            }
+            HELD.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.order()
+    }
+
+    /// Sends a signal to the engine that is inside of the program, if one is.
+    pub(crate) fn announce(&self) {
+        let _sends = SENDS.lock();
+        let thread = self.thread.load(Ordering::SeqCst);
+        if thread != 0 {
+            // SAFETY: a signal to a thread of ours, which has not passed `retire`.
+            unsafe {
+                libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGTRAP);
+            }
+        }
+    }
+
     /// Enables interrupts by the library's entry, or disables them (0); returns the previous entry.
     pub(crate) fn set(&self, entry: u64) -> u64 {
         if entry == 0 {
@@ -46,14 +139,7 @@ impl Interrupts {
     /// An event is to interrupt the program: at once where an engine is inside of it.
     pub(crate) fn raise(&self) {
         self.due.store(1, Ordering::SeqCst);
-        let _sends = SENDS.lock();
-        let thread = self.thread.load(Ordering::SeqCst);
-        if thread != 0 {
-            // SAFETY: a signal to a thread of ours, which has not passed `retire`.
-            unsafe {
-                libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGTRAP);
-            }
-        }
+        self.announce();
     }
 
     /// The entry, if an interrupt is due and they are enabled; they are disabled then.
@@ -69,24 +155,49 @@ impl Interrupts {
     }
 }
 
-/// An engine goes into the program, which stands in the gate; true where [`outside`] is to be
-/// called behind it.
+/// Waits while the word has the value. Interrupted waits return as well.
+fn wait(word: &AtomicU32, value: u32) {
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let none = std::ptr::null::<libc::timespec>();
+    // SAFETY: a word that lives as long as the store, whose engine waits here.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, none) };
+}
+
+fn wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel looks at the address alone.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
+}
+
+/// This thread's number.
+fn own_thread() -> i64 {
+    thread_local!(static OWN: Cell<i64> = const { Cell::new(0) });
+    OWN.with(|own| {
+        if own.get() == 0 {
+            // SAFETY: a number of this thread's.
+            own.set(unsafe { libc::syscall(libc::SYS_gettid) });
+        }
+        own.get()
+    })
+}
+
+/// An engine goes into the program, which stands in the gate; [`outside`] is to be called behind
+/// it.
 ///
 /// # Safety
 /// `header` is that of a live store whose context this engine has.
-pub(crate) unsafe fn inside(header: *mut Header) -> bool {
+pub(crate) unsafe fn inside(header: *mut Header) {
     // SAFETY: the caller's promise.
     let own = unsafe { &(*header).interrupts };
     if !own.are_enabled() {
-        return false;
+        // An order is announced until it is obeyed, so no fence is needed.
+        own.thread.store(own_thread(), Ordering::Release);
+        return;
     }
-    // SAFETY: a number of this thread's.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     // Before the look: an event behind it finds the thread.
-    own.thread.store(thread, Ordering::SeqCst);
+    own.thread.store(own_thread(), Ordering::SeqCst);
     // SAFETY: the caller's promise.
     unsafe { at_gate(header) };
-    true
 }
 
 /// The engine left the program.
@@ -95,7 +206,8 @@ pub(crate) unsafe fn inside(header: *mut Header) -> bool {
 /// As for [`inside`].
 pub(crate) unsafe fn outside(header: *mut Header) {
     // SAFETY: the caller's promise.
-    unsafe { (*header).interrupts.thread.store(0, Ordering::SeqCst) };
+    // Release: before the lock of `retire`, behind which no sender finds the thread.
+    unsafe { (*header).interrupts.thread.store(0, Ordering::Release) };
 }
 
 /// An engine ends: no signal to its thread is under way behind this.
@@ -132,7 +244,7 @@ unsafe fn at_gate(header: *mut Header) {
     }
 }
 
-/// Takes an interrupt that is due where the program runs.
+/// Obeys an order, and takes an interrupt that is due, where the program runs.
 ///
 /// # Safety
 /// Called by the signal's handler, with the header of the program on this thread.
@@ -141,6 +253,21 @@ pub(crate) unsafe fn in_program(header: *mut Header, registers: &mut Registers) 
     // In the gate, or within a step of ours: another signal comes.
     let steps = registers[Register::Flags] & TRAP_FLAG != 0;
     if !Header::store(header).contains(&pc) || steps {
+        return;
+    }
+    // SAFETY: the caller's promise; the context is not destroyed while its program runs.
+    if unsafe { (*header).interrupts.obey() } == Order::End {
+        // SAFETY: only this thread uses these fields now.
+        unsafe {
+            (*header).op = OP_FAULT;
+            (*header).fault_signal = libc::SIGKILL;
+            (*header).fault_pc = pc;
+            (*header).store_stack = stack;
+            registers[Register::Rsp] = (*header).host_stack;
+        }
+        registers[Register::Rip] = leave_pc();
+        // Alignment checks that a program switched on end with it.
+        registers[Register::Flags] &= !0x4_0500;
         return;
     }
     if !has_room(header, stack) {
@@ -292,18 +419,63 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_is_inside_only_with_interrupts() {
+    fn an_engine_is_inside_between_two_calls_of_the_gate() {
         let store = at_the_gate(0x8000);
-        // SAFETY: a live store, which this thread has.
-        unsafe {
-            assert!(!inside(store.header()));
+        for entry in [0, ENTRY] {
+            interrupts(&store).set(entry);
+            // SAFETY: a live store, which this thread has.
+            unsafe {
+                inside(store.header());
+                assert_eq!(
+                    interrupts(&store).thread.load(Ordering::SeqCst),
+                    own_thread()
+                );
+                outside(store.header());
+            }
             assert_eq!(interrupts(&store).thread.load(Ordering::SeqCst), 0);
-            interrupts(&store).set(ENTRY);
-            assert!(inside(store.header()));
-            assert_ne!(interrupts(&store).thread.load(Ordering::SeqCst), 0);
-            outside(store.header());
         }
-        assert_eq!(interrupts(&store).thread.load(Ordering::SeqCst), 0);
         retire();
+    }
+
+    /// Those of a program that runs in its store.
+    fn registers_at(store: &Store) -> Registers {
+        let mut registers = Registers::default();
+        registers[Register::Rip] = store.base() + 0x400;
+        registers[Register::Rsp] = store.base() + 0x9000;
+        registers
+    }
+
+    #[test]
+    fn an_order_holds_a_program_in_its_handler_until_the_next() {
+        let store = Store::new().unwrap();
+        let own = interrupts(&store);
+        own.set_order(Order::Hold);
+        assert_eq!((own.order(), own.has_news()), (Order::Hold, true));
+        std::thread::scope(|scope| {
+            let held = scope.spawn(|| {
+                let mut registers = registers_at(&store);
+                // SAFETY: the header of our own store.
+                unsafe { in_program(store.header(), &mut registers) };
+                registers[Register::Rip]
+            });
+            while own.has_news() {
+                std::thread::yield_now();
+            }
+            // A second stop changes nothing; it waits, and is counted.
+            own.set_order(Order::Hold);
+            assert_eq!((own.order(), own.has_news()), (Order::Hold, false));
+            assert!(super::held() > 0 && !held.is_finished());
+            own.set_order(Order::Run);
+            assert_eq!(held.join().unwrap(), store.base() + 0x400);
+        });
+        // One that ends leaves its store, whatever is ordered behind that.
+        own.set_order(Order::End);
+        own.set_order(Order::Run);
+        let mut registers = registers_at(&store);
+        // SAFETY: the header of our own store.
+        unsafe { in_program(store.header(), &mut registers) };
+        assert_eq!(registers[Register::Rip], leave_pc());
+        own.forget_order();
+        assert_eq!(own.order(), Order::Run);
     }
 }

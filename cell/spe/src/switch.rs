@@ -12,7 +12,7 @@ use sidecore_bare::width::ToU64;
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 /// Bytes of a local store.
 pub(crate) const STORE_BYTES: usize = 256 * 1024;
@@ -28,6 +28,8 @@ pub(crate) struct Interrupts {
     /// The engine's thread while it is inside of the program, else 0; wide, as the kernel's calls
     /// take and give it.
     pub(crate) thread: AtomicI64,
+    /// What the host ordered; `interrupt` has its values.
+    pub(crate) order: AtomicU32,
 }
 
 /// Words that the gate and the engine exchange; the host's page below a store's lower guard.

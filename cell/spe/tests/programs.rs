@@ -149,6 +149,22 @@ fn busy_programs_share_an_engine_and_die_with_the_process() {
     assert_eq!(output.status.signal(), Some(15), "{output:?}");
 }
 
+/// Hosts of libspe 1.x, by the header that stands above libspe2; on one engine, which a stopped
+/// program has.
+#[test]
+fn signals_and_events_of_libspe_1() {
+    let Some(bench) = Bench::new() else { return };
+    let headers = concat!("\n", include_str!("../../spe-tools/ppu/include.txtar"));
+    let header = headers.split("\n-- include/host/libspe.h --\n").nth(1);
+    let header = header.and_then(|rest| rest.split("\n-- ").next());
+    bench.write("libspe.h", header.expect("the header"));
+    let (host, spu) = (bench.host("legacy_host"), bench.spu("mailbox_spu"));
+    for engines in ["1", "6"] {
+        let mut command = std::process::Command::new(&host);
+        passes(command.arg(&spu).env("SIDECORE_SPE_ENGINES", engines));
+    }
+}
+
 #[test]
 fn files_that_are_no_programs_are_refused_with_a_reason() {
     use std::os::unix::fs::PermissionsExt;

@@ -5,6 +5,7 @@ use crate::callback;
 use crate::channel::Stop;
 use crate::context::{Arguments, Context};
 use crate::engine;
+use crate::interrupt::Order;
 use crate::switch::address;
 use crate::{fault, mfc};
 use sidecore_bare::width::ToUsize;
@@ -177,6 +178,22 @@ fn run(own: &Arc<Context>, callbacks: bool) -> Stop {
         }
         own.go_on();
     }
+}
+
+/// `sidecore_spe_signal`: SIGSTOP, SIGCONT or SIGKILL to a program, as `libspe.h` sends them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidecore_spe_signal(spe: *const SpeContext, signal: c_int) -> c_int {
+    call(-1, || {
+        // SAFETY: NULL or a context, as the header asks for.
+        let own = unsafe { context(spe) }?;
+        own.order(match signal {
+            libc::SIGSTOP => Order::Hold,
+            libc::SIGCONT => Order::Run,
+            libc::SIGKILL => Order::End,
+            _ => return Err(libc::EINVAL),
+        });
+        Ok(0)
+    })
 }
 
 /// `spe_stop_info_read`: EAGAIN where no stop is unread, ENOTSUP without SPE_EVENTS_ENABLE.

@@ -106,6 +106,7 @@ fn c99_call(call: &Call) -> Option<i64> {
             31 => libc::system(call.text(0).unwrap_or(std::ptr::null())).into(),
             // It has no name, so that nothing is left where the program dies.
             32 => keep(libc::tmpfile()),
+            33 => unused_name(call),
             34 => on(1, &|file| libc::ungetc(call.signed(0), file).into()),
             35 => on(0, &|file| print(call, 1, file)),
             36 => on(0, &|file| scan(call, 1, Some(Input::Stream(file)))),
@@ -153,6 +154,28 @@ fn scan(call: &Call, slot: u32, input: Option<Input>) -> i64 {
         set_errno(libc::EFAULT);
         -1
     })
+}
+
+/// tmpnam: a name that no file has, written to the first slot's place. Without a place it fails: the
+/// host has none in the store.
+fn unused_name(call: &Call) -> i64 {
+    let place = call.word(0);
+    if place == 0 {
+        set_errno(libc::EINVAL);
+        return 0;
+    }
+    let mut name = *b"/tmp/fileXXXXXX\0";
+    // SAFETY: a text with an end; the descriptor is the new file's.
+    let made = unsafe {
+        let file = libc::mkstemp(name.as_mut_ptr().cast());
+        // The name alone is asked for.
+        file >= 0 && libc::close(file) == 0 && libc::unlink(name.as_ptr().cast()) == 0
+    };
+    if !made {
+        return 0;
+    }
+    call.set_bytes(place, &name);
+    place.into()
 }
 
 fn close(call: &Call) -> i64 {

@@ -138,14 +138,7 @@ mod tests {
     #[test]
     fn operations_that_are_none_fail_with_enosys() {
         let program = Program::new();
-        for (number, operation) in [
-            (C99, 0),
-            (C99, 33),
-            (C99, 99),
-            (POSIX, 0),
-            (POSIX, 17),
-            (POSIX, 200),
-        ] {
+        for (number, operation) in [(C99, 0), (C99, 99), (POSIX, 0), (POSIX, 17), (POSIX, 200)] {
             assert_eq!(
                 program.call(number, operation, &[1]),
                 (-1, libc::ENOSYS),
@@ -154,6 +147,24 @@ mod tests {
         }
         assert_eq!(program.call(MEMORY, 9, &[1]), (0, libc::ENOSYS));
         assert!(handler(3).is_none() && handler(NUMBERS).is_none());
+    }
+
+    #[test]
+    fn names_for_files_are_unused_and_differ() {
+        let program = Program::new();
+        let place = i64::from(OTHER);
+        let mut names = Vec::new();
+        for _ in 0..3 {
+            assert_eq!(program.call(C99, 33, &[OTHER]), (place, 0));
+            let name = program.text(OTHER);
+            assert!(name.starts_with(b"/tmp/file") && name.len() < 20);
+            assert!(!Path::new(std::ffi::OsStr::from_bytes(&name)).exists());
+            names.push(name);
+        }
+        names.dedup();
+        assert_eq!(names.len(), 3);
+        // The program's library has a place for a null pointer.
+        assert_eq!(program.call(C99, 33, &[0]), (0, libc::EINVAL));
     }
 
     #[test]

@@ -1,18 +1,81 @@
-//! Ends of a program that its engine finds: a stack that met the data, and faults.
+//! Ends of a program that its engine finds, a stack that met the data, and faults; the host's
+//! orders to stop, to go on and to end.
 //!
-//! Must stay true: called by the engine that has the context; what is reported goes to the standard
+//! Must stay true: called by the engine that has the context, orders aside; what is reported goes to the standard
 //! error in one line, since the host's program may be old and look at nothing else.
 
-use super::{Context, Inner};
+use super::{Context, Inner, Run};
 use crate::channel::Stop;
+use crate::engine::{self, Request};
+use crate::interrupt::{self, Order};
+use crate::mail::watch;
 use crate::store::{STORE_BYTES, STORE_MASK};
 use crate::switch::{HEADER_BEFORE, Header};
+use crate::trace;
 use sidecore_bare::width::ToU64;
+use sidecore_sched::Ready;
+use std::time::Instant;
 
 /// A stack pointer this near to the store's begin, where the guard below was touched, overflowed.
 const STACK_NEAR: u64 = 4096;
 
+/// A program ends because the host ordered it, as a call that a signal ends.
+const ENDED: Stop = Stop::Fatal(libc::EINTR);
+
 impl Context {
+    /// Orders the program to stop where it is, to go on, or to end. One that runs does it a little
+    /// later; one that waits stays stopped when its wait ends.
+    pub(crate) fn order(&self, order: Order) {
+        let mut inner = self.lock();
+        let own = self.interrupts();
+        own.set_order(order);
+        match (own.order(), inner.run) {
+            (Order::Run, Run::Held) => {
+                inner.run = Run::Active;
+                if let Some(own) = self.own.upgrade() {
+                    engine::push(own, Ready::Event);
+                }
+            }
+            (Order::End, Run::Held | Run::Parked) => {
+                self.mail.unwatch(watch::PARKED);
+                self.end_by_order(&mut inner);
+            }
+            _ => {}
+        }
+        self.enforce(&mut inner);
+    }
+
+    /// Signals the engine until an order has reached the program that it is inside of: a signal
+    /// between two instructions of the gate is lost.
+    pub(super) fn enforce(&self, inner: &mut Inner) {
+        if inner.run == Run::Active && self.interrupts().has_news() {
+            self.interrupts().announce();
+            engine::remind(Instant::now() + interrupt::AGAIN, self.own.clone());
+        }
+    }
+
+    /// Obeys an order at the gate; false where there is none and the request is to be served.
+    pub(super) fn obeys(&self, inner: &mut Inner, request: &Request) -> bool {
+        match self.interrupts().order() {
+            Order::Run => return false,
+            Order::Hold => {
+                inner.request = Some(*request);
+                inner.run = Run::Held;
+                trace::parked(self.id, request.op, request.args[0]);
+            }
+            Order::End => self.end_by_order(inner),
+        }
+        true
+    }
+
+    fn end_by_order(&self, inner: &mut Inner) {
+        self.interrupts().forget_order();
+        inner.request = None;
+        inner.run = Run::Stopped(ENDED);
+        trace::stopped(self.id);
+        self.caller.notify_all();
+    }
+
     /// The header, for the engine that has the context.
     fn own_header(&self) -> &Header {
         // SAFETY: the header of our own store, which this engine has.

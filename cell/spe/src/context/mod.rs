@@ -96,6 +96,8 @@ enum Run {
     Idle,
     Active,
     Parked,
+    /// Ordered to stop by the host, in the gate.
+    Held,
     Stopped(Stop),
     Paused,
 }
@@ -225,6 +227,7 @@ impl Context {
     fn loaded(&self, inner: &mut Inner, program: Program, interpreted: Option<Interpreted>) {
         inner.program = Some(program);
         inner.run = Run::Idle;
+        self.interrupts().forget_order();
         inner.interpreted = interpreted.is_some();
         inner.channels.mfc.big = interpreted.is_some();
         // No engine has the context, whose program does not run.
@@ -585,7 +588,7 @@ impl Inner {
     }
 
     fn running(&self) -> bool {
-        matches!(self.run, Run::Active | Run::Parked | Run::Stopped(_))
+        !matches!(self.run, Run::Idle | Run::Paused)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::area::Write;
 use crate::channel::{Outcome, Stop};
 use crate::engine::{self, Request, Work};
 use crate::interpreted::Interpreted;
+use crate::interrupt::Order;
 use crate::mail::watch;
 use crate::mfc::Command;
 use crate::store::STORE_MASK;
@@ -28,6 +29,8 @@ const SPUN_MAX: u32 = 32;
 const OP_COUNT: u64 = 3;
 /// One that the gate has not.
 const OP_NONE: u64 = 0xff;
+/// One of the engine's own: gives its argument, the answer of an operation before an order.
+const OP_ANSWER: u64 = 0xfe;
 
 impl Context {
     /// Spins until something changed, something else is ready, or the time is over.
@@ -130,6 +133,7 @@ impl Context {
                 }
                 Outcome::Value(self.interrupts().set(low(a).into()))
             }
+            OP_ANSWER => Outcome::Value(a),
             OP_FAULT => Outcome::Stopped(self.fault(inner)),
             _ => Outcome::Stopped(Stop::BadInstruction),
         }
@@ -202,7 +206,8 @@ pub(super) extern "sysv64" fn perform_at_once(
     // SAFETY: the context whose header the gate found; the engine that called it holds it.
     let own = unsafe { &*context.cast::<Context>() };
     let refused = Performed { value: 0, done: 0 };
-    if engine::work_waits() || own.overflow().is_some() {
+    let ordered = own.interrupts().order() != Order::Run;
+    if engine::work_waits() || ordered || own.overflow().is_some() {
         return refused;
     }
     own.mail_operation(op, channel, value)
@@ -242,7 +247,15 @@ impl Work for Context {
         if std::mem::take(&mut inner.asks) {
             self.mail.unwatch(watch::PARKED);
         }
-        inner.request.take().map_or(Ok(inner.answer), Err)
+        match inner.request.take() {
+            Some(request) => Err(request),
+            // The order is looked for where requests are served.
+            None if self.interrupts().order() != Order::Run => Err(Request {
+                op: OP_ANSWER,
+                args: [inner.answer, 0, 0, 0],
+            }),
+            None => Ok(inner.answer),
+        }
     }
 
     fn put_step(&self, answer: u64, request: &Request, ready: Ready) -> Ready {
@@ -279,6 +292,9 @@ impl Work for Context {
             // Before the look, so that a change behind it is seen. Acquire as in `changed`.
             let news = self.news.load(Ordering::Acquire);
             let mut inner = self.inner.lock();
+            if self.obeys(&mut inner, &request) {
+                return None;
+            }
             let outcome = self.perform(&mut inner, &request);
             self.settle(&mut inner);
             self.interrupt(&mut inner);
@@ -324,5 +340,6 @@ impl Work for Context {
     fn remind(&self) {
         let mut inner = self.inner.lock();
         self.changed(&mut inner);
+        self.enforce(&mut inner);
     }
 }

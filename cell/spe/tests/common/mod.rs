@@ -28,6 +28,11 @@ impl Bench {
         Some(Bench { folder })
     }
 
+    /// Adds a file that programs include.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).expect("written");
+    }
+
     /// Builds `NAME.c` of `tests/programs.txtar` for the store.
     pub(crate) fn spu(&self, name: &str) -> PathBuf {
         self.spu_with(name, &[])

@@ -1,6 +1,7 @@
 //! Programs of the SPU's own instructions, as contexts run them.
 
 use super::*;
+use crate::channel::Stop;
 
 /// An executable of the SPU with one part at 0, which is the entry.
 fn executable(part: &[u8]) -> Vec<u8> {
@@ -161,4 +162,58 @@ fn programs_of_both_kinds_share_engines_and_bad_ones_end() {
     // SAFETY: as above.
     assert_eq!(unsafe { spe_program_load(spe.0, &mut handle) }, -1);
     assert_eq!(errno(), libc::EINVAL);
+}
+
+#[test]
+fn signals_stop_and_end_programs_of_the_spu_itself() {
+    let counts = executable(&part(
+        &[
+            spus("ai", 3, 3, 0, 1),
+            spus("stqa", 3, 0, 0, 0x400),
+            spus("br", 0, 0, 0, -2),
+        ],
+        &[],
+    ));
+    let spe = Spe::new(0);
+    let mut handle = ProgramHandle {
+        handle_size: HANDLE_BYTES,
+        elf_image: counts.as_ptr().cast_mut().cast(),
+        toe_shadow: null_mut(),
+    };
+    // SAFETY: a context and a handle that live until the end.
+    assert_eq!(unsafe { spe_program_load(spe.0, &mut handle) }, 0);
+    let count = || spe.context().store.word(0x1000);
+    // SAFETY: as above.
+    let signal = |signal| unsafe { sidecore_spe_signal(spe.0, signal) };
+    let place = spe.0.expose_provenance();
+    std::thread::scope(|scope| {
+        let run = scope.spawn(move || {
+            let own = std::ptr::with_exposed_provenance_mut(place);
+            let (mut entry, mut stop) = (u32::MAX, StopInfo::of(Stop::Halt));
+            // SAFETY: the context lives through the scope.
+            let answer =
+                unsafe { spe_context_run(own, &mut entry, 0, null_mut(), null_mut(), &mut stop) };
+            (answer, stop.fields())
+        });
+        while count() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(signal(libc::SIGSTOP), 0);
+        // It stops a little later.
+        let pause = std::time::Duration::from_millis(20);
+        let mut before = count();
+        let stands = (0..1000).any(|_| {
+            std::thread::sleep(pause);
+            std::mem::replace(&mut before, count()) == before
+        });
+        assert!(stands && !run.is_finished());
+        assert_eq!(signal(libc::SIGCONT), 0);
+        while count() == before {
+            std::thread::yield_now();
+        }
+        assert_eq!(signal(libc::SIGKILL), 0);
+        let (answer, (reason, value, _)) = run.join().unwrap();
+        assert_eq!((answer, reason, value), (-1, 5, libc::EINTR as u64));
+        assert_eq!((signal(libc::SIGTERM), errno()), (-1, libc::EINVAL));
+    });
 }
