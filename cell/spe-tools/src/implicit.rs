@@ -175,7 +175,8 @@ fn edits(text: &Text<'_>, types: &Types, named: &[(usize, &Conversion)]) -> Resu
         let given = conversion.given.as_deref();
         let whole = given
             .and_then(|given| operand::default(text, piece, given))
-            .or_else(|| operand::whole(text, piece + behind));
+            .or_else(|| operand::whole(text, piece + behind))
+            .map(|whole| called(text, whole));
         // A macro of the system's, such as `va_arg`, stands in the user's source.
         let before = whole.and_then(|(begin, _)| begin.checked_sub(1));
         if !text.is_users(piece) && !before.is_some_and(|before| text.is_users(before)) {
@@ -196,6 +197,15 @@ fn edits(text: &Text<'_>, types: &Types, named: &[(usize, &Conversion)]) -> Resu
         put(text, types, &mut edits, (begin, end), &cast);
     }
     Ok(edits)
+}
+
+/// The call `(*f)(…)`, which the compiler names by what it calls; other expressions as they are.
+fn called(text: &Text<'_>, (begin, end): (usize, usize)) -> (usize, usize) {
+    let open = begin.checked_sub(1);
+    let open = open.filter(|open| text.partner(*open) == Some(end) && text.at(end + 1) == b"(");
+    let call = open.filter(|_| text.at(begin) == b"*");
+    call.and_then(|open| operand::whole(text, open))
+        .unwrap_or((begin, end))
 }
 
 /// The end of the type of a `static_cast` to a vector or number.

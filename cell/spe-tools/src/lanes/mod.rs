@@ -10,7 +10,6 @@
 //! Must stay true: source of system headers, the kit's among them, is not touched, and lines keep
 //! their numbers; memory has the element size that its declaration says.
 
-mod constant;
 mod pass;
 mod shared;
 pub(crate) mod types;
@@ -86,8 +85,7 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
         || !members.is_empty()
         || casts_results(&text, &types)
         || looks_within(&text, &types);
-    let unaligned =
-        several || types::looks_at_addresses(&text) || types::casts_pointers(&text, &types);
+    let unaligned = several || looks_at_addresses(&text) || casts_pointers(&text, &types);
     let lanes = if lanes == Lanes::Auto && !unaligned {
         Lanes::Off
     } else {
@@ -140,6 +138,31 @@ fn looks_within(text: &crate::text::Text<'_>, types: &types::Types) -> bool {
             unknown || from.is_some_and(|from| from.vector && from.width != to.width)
         });
         looks || (copies && text.is_users(place) && !types.widths.is_empty())
+    })
+}
+
+/// True where the user's source reads the last four bits of addresses, or turns quadwords by them.
+fn looks_at_addresses(text: &crate::text::Text<'_>) -> bool {
+    const BITS: &[&[u8]] = &[b"15", b"0xf", b"0xF", b"0x0f", b"0x0F", b"0xfu", b"15u"];
+    const TURNS: &[&[u8]] = &[b"spu_rlqwbyte", b"spu_slqwbyte", b"si_rotqby", b"vec_lvsl"];
+    (0..text.len())
+        .filter(|place| text.is_users(*place))
+        .any(|place| {
+            let word = text.at(place);
+            let before = place
+                .checked_sub(1)
+                .map_or(&b""[..], |before| text.at(before));
+            (before == b"&" && BITS.contains(&word))
+                || (before == b"%" && word == b"16")
+                || TURNS.contains(&word)
+        })
+}
+
+/// True where the user's source makes pointers to vectors of others.
+fn casts_pointers(text: &crate::text::Text<'_>, types: &types::Types) -> bool {
+    (1..text.len()).any(|place| {
+        let pointer = text.at(place) == b"*" && matches!(text.at(place + 1), b")" | b">");
+        pointer && text.is_users(place) && types.vector(text.at(place - 1)).is_some()
     })
 }
 

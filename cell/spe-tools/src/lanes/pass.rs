@@ -1,11 +1,12 @@
 //! The pass: casts, bytes of vectors through pointers, and unions.
 
+mod constant;
 mod memory;
 
 use super::shared::Members;
-use super::types::{Pointers, Types, looks_at_addresses};
+use super::types::{Pointers, Types};
 use super::unions::Accesses;
-use super::{Lanes, constant, is_typeof, operand};
+use super::{Lanes, is_typeof, looks_at_addresses, operand};
 use crate::text::{Edits, Text};
 use crate::tokens::Kind;
 use std::collections::BTreeSet;
@@ -147,7 +148,12 @@ impl<'a> Pass<'a> {
                 let reason = "a member that shares memory is named without its object";
                 self.refuse(place, reason, "write `this->` before it");
             }
-            word if self.plus && self.types.vector(word).is_some() => self.functional_cast(place),
+            word if self.plus && self.types.vector(word).is_some() => {
+                self.functional_cast(place, "__lane_cast");
+            }
+            word if self.plus && self.several && self.parameters.contains(word) => {
+                self.functional_cast(place, "__lane_any");
+            }
             word if self.pointers.names.contains(word) => self.through(place),
             b"." => self.member(place, place + 1),
             // `->` is two pieces of this text.
@@ -296,76 +302,6 @@ impl<'a> Pass<'a> {
         None
     }
 
-    /// `(T) operand` in an initializer that the compiler must evaluate.
-    fn cast_of_numbers(&mut self, open: usize, type_at: usize, end: usize) -> Option<usize> {
-        let (text, word) = (self.text, self.text.at(type_at));
-        let (to, base) = (self.types.vector(word)?, self.types.base(word)?);
-        let operand = text.partner(open)? + 1;
-        let mut literal = constant::cast(text, self.types, &base, to, operand, end)?;
-        // As a whole element it needs no type, and must not have one: see `literal`.
-        let (from, to) = self.element(open, end).unwrap_or_else(|| {
-            literal.insert_str(0, &format!("({})", String::from_utf8_lossy(word)));
-            (open, end)
-        });
-        self.edits
-            .replace(text.start(from), text.end(to - 1), literal);
-        Some(to)
-    }
-
-    /// `spu_splats(number)` as an initializer of a vector that the compiler must evaluate.
-    fn splat(&mut self, place: usize) -> Option<usize> {
-        let text = self.text;
-        let end = text.partner(place + 1)? + 1;
-        // Within a larger expression the type is not the declaration's.
-        let (from, to) = self.element(place, end)?;
-        let mut start = from;
-        // Back to the declaration's start, over what braces and parentheses enclose.
-        while start > 0 && text.at(start - 1) != b";" {
-            // A brace of an element before is no end of a declaration.
-            let behind = matches!(text.at(start), b"," | b"}");
-            start = match (text.at(start - 1), text.partner(start - 1)) {
-                (b"}", _) if !behind => break,
-                (b")" | b"]" | b"}", Some(open)) => open,
-                _ => start - 1,
-            };
-        }
-        // The vector's name in front of the variable gives the shape that the call's result has.
-        let declared = (start..from).find(|word| self.types.vector(text.at(*word)).is_some())?;
-        let shape = self.types.vector(text.at(declared))?;
-        let name = self.types.base(text.at(declared))?;
-        let literal = constant::cast(text, self.types, &name, shape, place, end)?;
-        self.edits
-            .replace(text.start(from), text.end(to - 1), literal);
-        Some(to)
-    }
-
-    /// `(T){…}` in an initializer that the compiler must evaluate. Where it is the whole of an
-    /// element, only the braces stay, since the compiler takes no literal for a constant object.
-    fn literal(&mut self, open: usize, close: usize) {
-        let text = self.text;
-        let Some(end) = text.partner(close + 1) else {
-            return;
-        };
-        if let Some((from, to)) = self.element(open, end + 1) {
-            self.edits.replace(text.start(from), text.end(close), "");
-            self.edits.replace(text.end(end), text.end(to - 1), "");
-        }
-    }
-
-    /// The pieces of an initializer's element, parentheses included, whose expression stands from
-    /// `from` to before `to`; nothing where that is a part of it.
-    fn element(&self, from: usize, to: usize) -> Option<(usize, usize)> {
-        let text = self.text;
-        let (mut from, mut to) = (from, to);
-        // Parentheses around it are no part of the expression.
-        while from > 0 && text.at(from - 1) == b"(" && text.partner(from - 1) == Some(to) {
-            from -= 1;
-            to += 1;
-        }
-        let before = from > 0 && matches!(text.at(from - 1), b"=" | b"," | b"{");
-        (before && matches!(text.at(to), b"," | b";" | b"}")).then_some((from, to))
-    }
-
     /// An operand that is an element of memory, where such casts are no casts of a register.
     fn is_memory(&self, start: usize, end: usize) -> bool {
         let called = (start..end).any(|place| self.text.at(place) == b"(");
@@ -395,10 +331,27 @@ impl<'a> Pass<'a> {
         let name = place + 2 + constant;
         let reference = usize::from(text.at(name + 1) == b"&");
         let shut = name + 1 + reference;
+        if text.at(shut) != b">" {
+            self.pointer_cast_of_cplusplus(place);
+            return;
+        }
+        let close = text.partner(shut + 1);
+        let parameter = self.parameters.contains(text.at(name)) && self.several;
+        if let Some(close) = close.filter(|_| parameter) {
+            // Of a template's type the compiler knows whether it is a vector.
+            if reference == 0 {
+                self.call_cast("__lane_any", (place, shut), name, close);
+            } else {
+                let (start, behind) = (text.end(shut + 1), text.start(close));
+                let call = format!("*__lane_same({}, &(", text.span(name, name + 1));
+                self.edits.replace(start, start, call);
+                self.edits.replace(behind, behind, "))");
+            }
+            return;
+        }
         let Some(to) = self.types.vector(text.at(name)) else {
             return;
         };
-        let close = text.partner(shut + 1);
         let (Some(close), b"<", b">") = (close, text.at(place + 1), text.at(shut)) else {
             return;
         };
@@ -409,7 +362,7 @@ impl<'a> Pass<'a> {
         let addressed = place > 0 && text.at(place - 1) == b"&";
         let alone = alone && close == shut + 3 && !addressed;
         if reference == 0 || (constant == 1 && alone) {
-            self.call_cast(place, shut, name, close);
+            self.call_cast("__lane_cast", (place, shut), name, close);
         } else if from.is_some_and(|from| from.width != to.width) {
             self.refuse(
                 place,
@@ -425,8 +378,31 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// `reinterpret_cast<T *>(operand)`: the compiler knows what the operand points to.
+    fn pointer_cast_of_cplusplus(&mut self, place: usize) {
+        let text = self.text;
+        let mut inner = place + 2..place + 2 + CAST_PIECES_MAX;
+        let shut = inner.find(|at| text.at(*at) == b">");
+        let close = shut.and_then(|shut| text.partner(shut + 1));
+        let (Some(shut), Some(close)) = (shut, close.filter(|_| self.several && !self.warns))
+        else {
+            return;
+        };
+        let Some((to, pointee)) = self.pointee(place + 1, shut) else {
+            return;
+        };
+        let call = match to {
+            memory::UNKNOWN => format!("__lane_same({pointee}, "),
+            _ if to.vector => format!("__lane_known({}, ", to.width),
+            _ => return,
+        };
+        let (start, behind) = (text.start(shut + 2), text.start(close));
+        self.edits.replace(start, start, call);
+        self.edits.replace(behind, behind, ")");
+    }
+
     /// `T(operand)` of C++, where no declaration can stand.
-    fn functional_cast(&mut self, place: usize) {
+    fn functional_cast(&mut self, place: usize, call: &str) {
         let text = self.text;
         let before = place
             .checked_sub(1)
@@ -447,19 +423,20 @@ impl<'a> Pass<'a> {
         // `a::T(x)`, and `using f = T(x)`.
         let scoped = place > 1 && before == b":" && text.at(place - 2) == b":";
         let scoped = scoped || (place > 2 && text.at(place - 3) == b"using");
-        if expected && !declares && !scoped && operand::begins(text, open + 1) {
-            self.call_cast(place, place, place, close);
+        // Several arguments are a constructor's.
+        let single = argument_end(text, open + 1, close).is_none();
+        if expected && !declares && !scoped && single && operand::begins(text, open + 1) {
+            self.call_cast(call, (place, place), place, close);
         }
     }
 
     /// Puts the macro of a cast in the place of the pieces from `from` to `to`, in front of the
     /// parentheses that `close` ends.
-    fn call_cast(&mut self, from: usize, to: usize, name: usize, close: usize) {
+    fn call_cast(&mut self, call: &str, (from, to): (usize, usize), name: usize, close: usize) {
         let text = self.text;
         let name = String::from_utf8_lossy(text.at(name)).into_owned();
         let (start, end) = (text.start(from), text.end(to));
-        self.edits
-            .replace(start, end, format!("__lane_cast({name}, "));
+        self.edits.replace(start, end, format!("{call}({name}, "));
         let behind = text.end(close);
         self.edits.replace(behind, behind, ")");
     }
@@ -478,6 +455,63 @@ impl<'a> Pass<'a> {
             let reason = "a list fills a member that shares memory with other elements";
             self.refuse(name, reason, "assign the member of a variable");
         }
+    }
+
+    /// `memcpy` of vectors: where the compiler finds elements of another size on the other side, it
+    /// is done byte by byte, as the SPU has them.
+    pub(super) fn copied(&mut self, place: usize) {
+        let (text, types) = (self.text, self.types);
+        let open = place + 1;
+        let close = text.partner(open).filter(|_| text.at(open) == b"(");
+        let comma = close.and_then(|close| argument_end(text, open + 1, close));
+        let second = comma.and_then(|comma| argument_end(text, comma + 1, close?));
+        let (Some(comma), Some(second)) = (comma, second) else {
+            return;
+        };
+        let scoped = place > 2 && text.at(place - 1) == b":" && text.at(place - 3) == b"std";
+        let member = place > 0 && matches!(text.at(place - 1), b"." | b">" | b":");
+        let (to, from) = (self.bare(open + 1), self.bare(comma + 1));
+        let name = |at: usize| text.at(at + usize::from(text.at(at) == b"&"));
+        // What all calls of the source pass as a `void *`, of which the compiler knows nothing.
+        let sides = [to, from].map(|at| types.behind_void(name(at)).or(types.variable(name(at))));
+        if let [Some(one), Some(other)] = sides
+            && [to, from]
+                .iter()
+                .any(|at| types.behind_void(name(*at)).is_some())
+            && (one.vector || other.vector)
+            && one.width != other.width
+        {
+            self.refuse_look(place, other, one);
+            return;
+        }
+        let vector = [to, from]
+            .iter()
+            .any(|at| types.is_vector(name(*at)) || types.is_ambiguous(name(*at)))
+            // A template's own types are known to the compiler alone.
+            || sides == [None, None] && !self.parameters.is_empty();
+        if !vector || (member && !scoped) || types.is_type(text, open + 1, open + 2) {
+            return;
+        }
+        let begin = text.start(if scoped { place - 3 } else { place });
+        let (to, from) = (text.span(to, comma), text.span(from, second));
+        self.edits.replace(
+            begin,
+            text.end(open),
+            format!("__lane_copied({to}, {from}, "),
+        );
+    }
+
+    /// The first piece of an argument behind its casts to pointers.
+    fn bare(&self, start: usize) -> usize {
+        let text = self.text;
+        let mut at = start;
+        while let Some(close) = text.partner(at).filter(|_| text.at(at) == b"(") {
+            if text.at(close - 1) != b"*" {
+                break;
+            }
+            at = close + 1;
+        }
+        at
     }
 
     /// Reports what has no exact form.
@@ -506,6 +540,17 @@ fn parameters(text: &Text<'_>) -> BTreeSet<Vec<u8>> {
     all
 }
 
+/// The comma that ends the argument that begins at `start`.
+fn argument_end(text: &Text<'_>, start: usize, close: usize) -> Option<usize> {
+    let mut at = start;
+    while at < close && text.at(at) != b"," {
+        at = text.partner(at).filter(|end| *end > at).unwrap_or(at) + 1;
+    }
+    (at < close).then_some(at)
+}
+
+/// Pieces of the type that a cast of C++ names at most.
+const CAST_PIECES_MAX: usize = 16;
 /// Pieces between `enum` and its brace at most.
 const ENUM_PIECES_MAX: usize = 6;
 /// Pieces of a call's first argument at most.

@@ -186,8 +186,15 @@ impl Members {
         let Some((open, close)) = open.and_then(|open| Some((open, text.partner(open)?))) else {
             return;
         };
-        let parts = parts(text, types, open, close);
+        let mut parts = parts(text, types, open, close);
         let union = text.at(place) == b"union";
+        for part in parts
+            .iter_mut()
+            .filter(|part| union && part.shape.is_none())
+        {
+            part.shape = vectors(text, types, part);
+            part.array |= part.shape.is_some();
+        }
         let order = Order::of(text, place, close, &parts).filter(|_| union);
         let Some(order) = order else {
             self.add_others(text, &parts);
@@ -415,6 +422,17 @@ fn parts(text: &Text<'_>, types: &Types, open: usize, close: usize) -> Vec<Part>
         start = end + 1;
     }
     all
+}
+
+/// The vector that all fields of a structure are, which lies in memory as an array of them.
+fn vectors(text: &Text<'_>, types: &Types, part: &Part) -> Option<Shape> {
+    let (open, close) = body(text, part).filter(|_| !part.names.is_empty())?;
+    let inner = parts(text, types, open, close);
+    let first = inner.first()?.shape.filter(|shape| shape.vector)?;
+    inner
+        .iter()
+        .all(|field| field.shape == Some(first))
+        .then_some(first)
 }
 
 /// The braces of the structure that a member is.

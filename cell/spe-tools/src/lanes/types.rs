@@ -18,6 +18,8 @@ pub(crate) struct Shape {
 #[derive(Debug, Default)]
 pub(crate) struct Types {
     named: BTreeMap<Vec<u8>, Option<Shape>>,
+    /// Names of pointers, and what they point to.
+    pointers: BTreeMap<Vec<u8>, Shape>,
     /// Names of vectors of floats, by the user's own names too.
     floats: BTreeSet<Vec<u8>>,
     /// Variables, and the shape of them or their elements; nothing where declarations differ.
@@ -36,6 +38,8 @@ impl Types {
         for place in 0..text.len() {
             if text.at(place) == b"typedef" {
                 types.read_typedef(text, place);
+            } else if text.at(place) == b"using" && text.at(place + 2) == b"=" {
+                types.read_alias(text, place + 1);
             } else if text.is_word(place) && text.is_users(place) {
                 types.read_variable(text, place);
             }
@@ -136,6 +140,11 @@ impl Types {
     /// The vector or number that a variable is, or has as elements or points to.
     pub(super) fn variable(&self, name: &[u8]) -> Option<Shape> {
         self.variables.get(name).copied().flatten()
+    }
+
+    /// What a pointer's name points to.
+    pub(super) fn pointed(&self, name: &[u8]) -> Option<Shape> {
+        self.pointers.get(name).copied()
     }
 
     /// The type that all values of a variable of `void *` point to.
@@ -285,6 +294,21 @@ impl Types {
         body.is_some_and(|body| (close + 1..body).any(|word| self.vector(text.at(word)).is_some()))
     }
 
+    /// `using name = T;`, by its name.
+    fn read_alias(&mut self, text: &Text<'_>, name: usize) {
+        let Some(end) = (name + 2..text.len()).find(|at| text.at(*at) == b";") else {
+            return;
+        };
+        let star = text.at(end - 1) == b"*";
+        let shape = self.shape(text, name + 2, end - usize::from(star));
+        let name = text.at(name).to_vec();
+        if let Some(shape) = shape.filter(|_| star) {
+            self.pointers.insert(name, shape);
+        } else {
+            self.named.insert(name, shape);
+        }
+    }
+
     fn read_typedef(&mut self, text: &Text<'_>, place: usize) {
         let mut end = place + 1;
         let mut name = None;
@@ -322,9 +346,14 @@ impl Types {
         if let Some(name) = name {
             let first = sized.into_iter().chain(by_mode.map(|(at, _)| at)).min();
             let behind = first.map_or(name, |first: usize| first.min(name));
-            let shape = self
-                .shape(text, place + 1, behind)
-                .filter(|_| !pointer && !body && text.at(name + 1) != b"[");
+            let shape = self.shape(text, place + 1, behind);
+            // `typedef T *name;`, not one of pointers to pointers or to functions.
+            let star = name - 1;
+            let points = text.at(star) == b"*" && text.at(name + 1) == b";" && !body;
+            if let Some(shape) = self.shape(text, place + 1, star).filter(|_| points) {
+                self.pointers.insert(text.at(name).to_vec(), shape);
+            }
+            let shape = shape.filter(|_| !pointer && !body && text.at(name + 1) != b"[");
             let shape = shape.map(|shape| Shape {
                 vector: shape.vector || sized.is_some(),
                 width: by_mode.map_or(shape.width, |(_, width)| width),
@@ -381,7 +410,7 @@ impl Types {
         }
         let shape = self.shape(text, place, end).filter(|_| !tagged);
         loop {
-            while text.at(end) == b"*" || QUALIFIERS.contains(&text.at(end)) {
+            while matches!(text.at(end), b"*" | b"&") || QUALIFIERS.contains(&text.at(end)) {
                 end += 1;
             }
             let behind = text.at(end + 1);
@@ -435,23 +464,6 @@ fn mode(text: &Text<'_>, place: usize) -> Option<usize> {
         b"TI" | b"__TI__" => Some(16),
         _ => None,
     }
-}
-
-/// True where the user's source reads the last four bits of addresses, or turns quadwords by them.
-pub(super) fn looks_at_addresses(text: &Text<'_>) -> bool {
-    const BITS: &[&[u8]] = &[b"15", b"0xf", b"0xF", b"0x0f", b"0x0F", b"0xfu", b"15u"];
-    const TURNS: &[&[u8]] = &[b"spu_rlqwbyte", b"spu_slqwbyte", b"si_rotqby", b"vec_lvsl"];
-    (0..text.len())
-        .filter(|place| text.is_users(*place))
-        .any(|place| {
-            let word = text.at(place);
-            let before = place
-                .checked_sub(1)
-                .map_or(&b""[..], |before| text.at(before));
-            (before == b"&" && BITS.contains(&word))
-                || (before == b"%" && word == b"16")
-                || TURNS.contains(&word)
-        })
 }
 
 /// Pointers to vectors that a source declares.
@@ -525,14 +537,6 @@ fn next_declarator(text: &Text<'_>, place: usize) -> Option<usize> {
         };
     }
     None
-}
-
-/// True where the user's source makes pointers to vectors of others.
-pub(super) fn casts_pointers(text: &Text<'_>, types: &Types) -> bool {
-    (1..text.len()).any(|place| {
-        let pointer = text.at(place) == b"*" && matches!(text.at(place + 1), b")" | b">");
-        pointer && text.is_users(place) && types.vector(text.at(place - 1)).is_some()
-    })
 }
 
 /// Pieces of a declarator at most, each bracket with all within it counted once.

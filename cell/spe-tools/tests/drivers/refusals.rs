@@ -265,6 +265,43 @@ fn conversions_that_no_cast_can_say_are_refused() {
             "lanes: elements of another size are read in memory; cast the vector itself",
         ),
         (
+            "x.c",
+            "vector unsigned char b[2]; void x(void) { *(vector unsigned int *)&b[1] = ret(in); }",
+            "7: error: lanes: elements of size 1 are read as elements of size 4 in memory; cast",
+        ),
+        (
+            "z.c",
+            "typedef vector unsigned short *h; int z(vector unsigned int w) { h p = (h)&w; return p[0][0]; }",
+            "7: error: lanes: elements of size 4 are read as elements of size 2 in memory; cast",
+        ),
+        (
+            "y.c",
+            "int y(vector unsigned int w) { __typeof__(in) *p = (__typeof__(in) *)&w; return p[0][0]; }",
+            "lanes: elements of another size are read in memory; cast the vector itself",
+        ),
+        (
+            "t.c",
+            "int t(vector unsigned int w) { __typeof__(&in) p = (__typeof__(&in))&w; return p[0][0]; }",
+            "lanes: elements of another size are read in memory; cast the vector itself",
+        ),
+        (
+            "c.c",
+            "void c(void *d, void *s) { __builtin_memcpy(d, s, 16); } void e(vector unsigned int w) { c(&w, &in); }",
+            "7: error: lanes: elements of size 2 are read as elements of size 4 in memory; cast",
+        ),
+        (
+            "t.cpp",
+            "template <class T> T t(vector unsigned int &w) { return *reinterpret_cast<T *>(&w); } \
+             int u(vector unsigned int w) { return t<vector unsigned short>(w)[0]; }",
+            "lanes: elements of another size are read in memory; cast the vector itself",
+        ),
+        (
+            "e.cpp",
+            "template <class T> T &e(vector unsigned int &w) { return reinterpret_cast<T &>(w); } \
+             int u(vector unsigned int w) { return e<vector unsigned short>(w)[0]; }",
+            "lanes: elements of another size are read in memory; cast the vector itself",
+        ),
+        (
             "p.c",
             "void p(const char *format) { printf(format, 1, in); }",
             "a vector is printed by a format that is not written in the call",
@@ -289,6 +326,7 @@ static unsigned char b[64] __attribute__((aligned(16)));
 #define OWN __attribute__((noinline)) static
 OWN vector unsigned char load(unsigned char *p) { return *(vector unsigned char *)p; }
 OWN int one(unsigned char *p) { return spu_extract(*(vector unsigned char *)p, 3); }
+OWN int fixed(void) { return spu_extract(*(vector unsigned char *)&b[37], 1); }
 OWN int named(unsigned char *p)
 {
 	vector unsigned char *v = (vector unsigned char *)p;
@@ -304,6 +342,7 @@ int main(void)
 	int i;
 	for (i = 0; i < 64; i++) b[i] = i;
 	printf(\"%d %d %d \", spu_extract(load(b + 21), 0), one(b + 21), named(b + 21));
+	printf(\"%d \", fixed());
 	store(b + 21, spu_splats((unsigned char)7));
 	printf(\"%d %d %d\\n\", b[15], b[16], b[32]);
 	return 0;
@@ -312,7 +351,7 @@ int main(void)
     for options in ["-O0", "-O2", "-O2 --lanes=exact"] {
         assert_eq!(
             printed(folder.path(), "a.c", options, source),
-            "16 19 35 15 7 32\n"
+            "16 19 35 33 15 7 32\n"
         );
     }
     // The same by a source that looks at addresses itself, and so keeps their last bits.

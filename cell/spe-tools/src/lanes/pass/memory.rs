@@ -4,38 +4,35 @@
 use super::{CALL_PIECES_MAX, Pass};
 use crate::lanes::shared::{Access, Shared};
 use crate::lanes::unions::{is_addressed, value_end};
-use crate::lanes::{Lanes, operand, types::Shape};
+use crate::lanes::{Lanes, is_typeof, operand, types::Shape};
 
 /// In the place of what an address points to that only the compiler knows.
-const UNKNOWN: Shape = Shape {
+pub(super) const UNKNOWN: Shape = Shape {
     width: 16,
     vector: true,
 };
 
-/// A pointer's cast: places of its parentheses, of the operand behind all casts, and of the piece
+/// A pointer's cast: places of its first parenthesis, of the operand behind all casts, and of the piece
 /// behind it; what the operand points to, and what the pointer does.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Cast {
     open: usize,
-    close: usize,
     start: usize,
     end: usize,
     from: Shape,
     to: Shape,
+    /// The type that the pointer is to point to.
+    pointee: String,
 }
 
 impl Pass<'_> {
     /// `(S *) operand`, for the bytes of a vector.
     pub(super) fn pointer_cast(&mut self, open: usize, close: usize) {
         let (text, types) = (self.text, self.types);
-        if self.lanes == Lanes::Off
-            || text.at(close - 1) != b"*"
-            // A pointer to pointers looks at addresses, which have one order.
-            || text.at(close.saturating_sub(2)) == b"*"
-        {
+        if self.lanes == Lanes::Off {
             return;
         }
-        let Some(to) = types.shape(text, open + 1, close - 1) else {
+        let Some((to, pointee)) = self.pointee(open, close) else {
             return;
         };
         let named = open > 0 && text.is_word(open - 1) && text.at(open - 1) != b"return";
@@ -53,7 +50,7 @@ impl Pass<'_> {
             }
             start = shut + 1;
         }
-        if to.vector {
+        if to.vector && to != UNKNOWN {
             self.quadword(open, start, end);
         }
         let mut name = start;
@@ -67,19 +64,42 @@ impl Pass<'_> {
             .or_else(|| types.behind_void(text.at(name)))
             // Of several variables of the name the compiler knows the right one.
             .or_else(|| unknown.then_some(UNKNOWN));
-        let Some(from) = from.filter(|from| from.width != to.width) else {
+        let differs = |from: &Shape| from.width != to.width || to == UNKNOWN;
+        let Some(from) = from.filter(differs) else {
             return;
         };
         // Elements of one size are in one order, whatever they are called.
         let cast = Cast {
             open,
-            close,
             start,
             end,
             from,
             to,
+            pointee,
         };
         self.look(&cast);
+    }
+
+    /// What the pointer's type between parentheses points to, and the name of that.
+    pub(super) fn pointee(&self, open: usize, close: usize) -> Option<(Shape, String)> {
+        let (text, types) = (self.text, self.types);
+        if close == open + 2 {
+            let shape = types.pointed(text.at(open + 1))?;
+            let name = text.span(open + 1, close);
+            return Some((shape, format!("__typeof__(*({name})0)")));
+        }
+        // A pointer to pointers looks at addresses, which have one order.
+        if text.at(close - 1) != b"*" || text.at(close - 2) == b"*" {
+            return None;
+        }
+        let constant = usize::from(text.at(open + 1) == b"const");
+        let (at, first) = (open + 1 + constant, text.at(open + 1 + constant));
+        let named = is_typeof(first) && text.partner(at + 1) == Some(close - 2);
+        let parameter = self.plus && close == at + 2 && self.parameters.contains(first);
+        let known = || types.shape(text, open + 1, close - 1);
+        // The compiler knows which one it is.
+        let shape = (named || parameter).then_some(UNKNOWN).or_else(known)?;
+        Some((shape, text.span(at, close - 1)))
     }
 
     /// A cast to a pointer to elements of another size than those behind the operand.
@@ -97,18 +117,35 @@ impl Pass<'_> {
         if addressed && from.vector && to.vector && self.view(cast) {
             return;
         }
+        if to == UNKNOWN {
+            let known = self
+                .types
+                .variable(text.at(cast.start + usize::from(addressed)));
+            if (from == UNKNOWN || known.is_some_and(|known| known.vector)) && !self.warns {
+                self.surround(cast, &format!("__lane_same({}, ", cast.pointee));
+            }
+            return;
+        }
         // `T *p = (T *) &v;`: the pointer's indices can be turned at each use, where all uses are
         // indices.
         let declared = self.declared(open, end);
         // Parts of an element have places of their own; wider numbers have none.
         let narrow = addressed && !to.vector && to.width < from.width;
         if narrow && (from.vector || !self.types.asks_for_order) {
-            let scalar = text.span(open + 1, cast.close - 1);
+            let scalar = cast.pointee.clone();
             let object = text.span(cast.start, end);
             let around =
                 open > 0 && text.at(open - 1) == b"(" && text.partner(open - 1) == Some(end);
             if around && text.at(end + 1) == b"[" {
                 self.index(end + 1, &scalar, &object);
+                return;
+            }
+            // `*(T *) &v` is element 0.
+            if open > 0 && text.at(open - 1) == b"*" && operand::dereferences(text, open - 1) {
+                let (star, behind) = (text.start(open - 1), text.end(end - 1));
+                self.edits.replace(star, text.end(open - 1), "(");
+                let index = format!(")[__lane_index({scalar}, {object}, 0)]");
+                self.edits.replace(behind, behind, index);
                 return;
             }
             if declared.is_some_and(|pointer| self.indices(pointer, end, &scalar, &object)) {
@@ -128,7 +165,8 @@ impl Pass<'_> {
         // Bytes handed on as such are copied, not looked at, and a buffer has no element size.
         let handed = declared.is_none() && !(addressed && operand::is_read(text, open));
         let bytes = to.width == 1 && !to.vector && (handed || !addressed);
-        let buffer = from.width == 1;
+        // Vectors of bytes in an array may be one as well; a variable alone is none.
+        let buffer = from.width == 1 && !(from.vector && addressed);
         if self.lanes == Lanes::Auto && (bytes || buffer) {
             return;
         }
@@ -136,14 +174,18 @@ impl Pass<'_> {
             self.refuse_look(open, from, to);
         } else if !self.warns {
             // The compiler refuses it, or not.
-            let (start, behind) = (text.start(cast.start), text.end(end - 1));
-            let call = format!("__lane_known({}, ", to.width);
-            self.edits.replace(start, start, call);
-            self.edits.replace(behind, behind, ")");
+            self.surround(cast, &format!("__lane_known({}, ", to.width));
         }
     }
 
-    fn refuse_look(&mut self, place: usize, from: Shape, to: Shape) {
+    /// Puts a macro around a cast's operand.
+    fn surround(&mut self, cast: &Cast, call: &str) {
+        let (start, behind) = (self.text.start(cast.start), self.text.end(cast.end - 1));
+        self.edits.replace(start, start, call);
+        self.edits.replace(behind, behind, ")");
+    }
+
+    pub(super) fn refuse_look(&mut self, place: usize, from: Shape, to: Shape) {
         let reason = format!(
             "elements of size {} are read as elements of size {} in memory",
             from.width, to.width
@@ -168,8 +210,12 @@ impl Pass<'_> {
             };
         // A pointer whose last bits the source itself reads keeps them.
         let masked = loaded || !self.addresses;
-        // A variable's own address is aligned by its type, and a mask is no constant.
-        if masked && text.at(start) != b"&" && !text.is_constant(open) {
+        // A vector's own address is aligned by its type, and a mask is no constant.
+        let own = text.at(start) == b"&" && {
+            let name = text.at(start + 1);
+            self.types.is_vector(name) || self.types.is_ambiguous(name)
+        };
+        if masked && !own && !text.is_constant(open) {
             let before = text.start(open);
             self.edits.replace(before, before, "__lane_at(");
             let behind = text.end(end - 1);
@@ -228,9 +274,9 @@ impl Pass<'_> {
         if !loaded || stored || text.at(to) == b"[" {
             return false;
         }
-        let name = text.span(cast.open + 1, cast.close - 1);
+        let name = &cast.pointee;
         let start = text.start(cast.open);
-        let view = if cast.from == UNKNOWN {
+        let view = if cast.from == UNKNOWN || cast.to == UNKNOWN {
             "__lane_look"
         } else {
             "__lane_view"
@@ -311,7 +357,7 @@ impl Pass<'_> {
     }
 }
 
-// Members of unions, and copies.
+// Members of unions.
 impl Pass<'_> {
     /// `.name` or `->name`, by its dot: a member of a union that shares its memory.
     pub(super) fn member(&mut self, dot: usize, name: usize) {
@@ -537,56 +583,4 @@ impl Pass<'_> {
             );
         }
     }
-
-    /// `memcpy` of vectors: where the compiler finds elements of another size on the other side, it
-    /// is done byte by byte, as the SPU has them.
-    pub(super) fn copied(&mut self, place: usize) {
-        let (text, types) = (self.text, self.types);
-        let open = place + 1;
-        let close = text.partner(open).filter(|_| text.at(open) == b"(");
-        let comma = close.and_then(|close| argument_end(text, open + 1, close));
-        let second = comma.and_then(|comma| argument_end(text, comma + 1, close?));
-        let (Some(comma), Some(second)) = (comma, second) else {
-            return;
-        };
-        let scoped = place > 2 && text.at(place - 1) == b":" && text.at(place - 3) == b"std";
-        let member = place > 0 && matches!(text.at(place - 1), b"." | b">" | b":");
-        let (to, from) = (self.bare(open + 1), self.bare(comma + 1));
-        let vector = [to, from].iter().any(|at| {
-            let name = text.at(at + usize::from(text.at(*at) == b"&"));
-            types.is_vector(name) || types.is_ambiguous(name)
-        });
-        if !vector || (member && !scoped) || types.is_type(text, open + 1, open + 2) {
-            return;
-        }
-        let begin = text.start(if scoped { place - 3 } else { place });
-        let (to, from) = (text.span(to, comma), text.span(from, second));
-        self.edits.replace(
-            begin,
-            text.end(open),
-            format!("__lane_copied({to}, {from}, "),
-        );
-    }
-
-    /// The first piece of an argument behind its casts to pointers.
-    fn bare(&self, start: usize) -> usize {
-        let text = self.text;
-        let mut at = start;
-        while let Some(close) = text.partner(at).filter(|_| text.at(at) == b"(") {
-            if text.at(close - 1) != b"*" {
-                break;
-            }
-            at = close + 1;
-        }
-        at
-    }
-}
-
-/// The comma that ends the argument that begins at `start`.
-fn argument_end(text: &crate::text::Text<'_>, start: usize, close: usize) -> Option<usize> {
-    let mut at = start;
-    while at < close && text.at(at) != b"," {
-        at = text.partner(at).filter(|end| *end > at).unwrap_or(at) + 1;
-    }
-    (at < close).then_some(at)
 }

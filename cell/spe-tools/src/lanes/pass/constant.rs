@@ -1,14 +1,92 @@
 //! Vectors of numbers as the bytes of an SPU's register, for initializers that a compiler must
 //! evaluate: there a cast can be no function.
 
-use super::types::{Shape, Types};
+use super::Pass;
+use crate::lanes::types::{Shape, Types};
 use crate::text::Text;
 use crate::tokens::Kind;
 use std::fmt::Write as _;
 
+impl Pass<'_> {
+    /// `(T) operand` in an initializer that the compiler must evaluate.
+    pub(super) fn cast_of_numbers(
+        &mut self,
+        open: usize,
+        type_at: usize,
+        end: usize,
+    ) -> Option<usize> {
+        let (text, word) = (self.text, self.text.at(type_at));
+        let (to, base) = (self.types.vector(word)?, self.types.base(word)?);
+        let operand = text.partner(open)? + 1;
+        let mut literal = cast(text, self.types, &base, to, operand, end)?;
+        // As a whole element it needs no type, and must not have one: see `literal`.
+        let (from, to) = self.element(open, end).unwrap_or_else(|| {
+            literal.insert_str(0, &format!("({})", String::from_utf8_lossy(word)));
+            (open, end)
+        });
+        self.edits
+            .replace(text.start(from), text.end(to - 1), literal);
+        Some(to)
+    }
+
+    /// `spu_splats(number)` as an initializer of a vector that the compiler must evaluate.
+    pub(super) fn splat(&mut self, place: usize) -> Option<usize> {
+        let text = self.text;
+        let end = text.partner(place + 1)? + 1;
+        // Within a larger expression the type is not the declaration's.
+        let (from, to) = self.element(place, end)?;
+        let mut start = from;
+        // Back to the declaration's start, over what braces and parentheses enclose.
+        while start > 0 && text.at(start - 1) != b";" {
+            // A brace of an element before is no end of a declaration.
+            let behind = matches!(text.at(start), b"," | b"}");
+            start = match (text.at(start - 1), text.partner(start - 1)) {
+                (b"}", _) if !behind => break,
+                (b")" | b"]" | b"}", Some(open)) => open,
+                _ => start - 1,
+            };
+        }
+        // The vector's name in front of the variable gives the shape that the call's result has.
+        let declared = (start..from).find(|word| self.types.vector(text.at(*word)).is_some())?;
+        let shape = self.types.vector(text.at(declared))?;
+        let name = self.types.base(text.at(declared))?;
+        let literal = cast(text, self.types, &name, shape, place, end)?;
+        self.edits
+            .replace(text.start(from), text.end(to - 1), literal);
+        Some(to)
+    }
+
+    /// `(T){…}` in an initializer that the compiler must evaluate. Where it is the whole of an
+    /// element, only the braces stay, since the compiler takes no literal for a constant object.
+    pub(super) fn literal(&mut self, open: usize, close: usize) {
+        let text = self.text;
+        let Some(end) = text.partner(close + 1) else {
+            return;
+        };
+        if let Some((from, to)) = self.element(open, end + 1) {
+            self.edits.replace(text.start(from), text.end(close), "");
+            self.edits.replace(text.end(end), text.end(to - 1), "");
+        }
+    }
+
+    /// The pieces of an initializer's element, parentheses included, whose expression stands from
+    /// `from` to before `to`; nothing where that is a part of it.
+    fn element(&self, from: usize, to: usize) -> Option<(usize, usize)> {
+        let text = self.text;
+        let (mut from, mut to) = (from, to);
+        // Parentheses around it are no part of the expression.
+        while from > 0 && text.at(from - 1) == b"(" && text.partner(from - 1) == Some(to) {
+            from -= 1;
+            to += 1;
+        }
+        let before = from > 0 && matches!(text.at(from - 1), b"=" | b"," | b"{");
+        (before && matches!(text.at(to), b"," | b";" | b"}")).then_some((from, to))
+    }
+}
+
 /// The braces of the literal that a cast of the literal at `place` to `name` is; nothing where an
 /// element is more than a number.
-pub(super) fn cast(
+fn cast(
     text: &Text<'_>,
     types: &Types,
     name: &str,
