@@ -34,6 +34,8 @@ pub(crate) struct Chunk {
     pub(crate) scales: Vec<Vec<f64>>,
     /// By inner node: the logarithms that automatic scaling took; empty where it took none.
     pub(crate) taken: Vec<Vec<f64>>,
+    /// The same with what it took at all nodes below.
+    pub(crate) totals: Vec<Vec<f64>>,
     /// Weights of the patterns.
     pub(crate) weights: Vec<f64>,
     /// Log-likelihood of each pattern and its derivatives.
@@ -67,6 +69,8 @@ pub(crate) struct Work {
     /// Factors of each class, then their logarithms.
     pub(crate) factors: Vec<f64>,
     pub(crate) logarithms: Vec<f64>,
+    /// What automatic scaling took at and below one node.
+    pub(crate) total: Vec<f64>,
     pub(crate) terms: Buffer,
     pub(crate) sums: [Buffer; 3],
     pub(crate) no_fixed: Vec<f64>,
@@ -101,6 +105,7 @@ impl Chunk {
             nodes: (0..extents.nodes).map(|_| Node::new(kernels)).collect(),
             scales: vec![vec![extents.scale; patterns]; extents.scales],
             taken: vec![Vec::new(); extents.inner],
+            totals: vec![Vec::new(); extents.inner],
             weights: vec![1.0; patterns],
             sites: std::array::from_fn(|_| vec![0.0; patterns]),
             results: Vec::new(),
@@ -120,6 +125,7 @@ impl Chunk {
                 spare: Values::new(kernels),
                 factors: Vec::new(),
                 logarithms: Vec::new(),
+                total: Vec::new(),
                 terms: Buffer::new(fours * rates),
                 sums: std::array::from_fn(|_| Buffer::new(fours)),
                 no_fixed: vec![0.0; patterns],
@@ -266,6 +272,11 @@ impl Chunk {
         // Old codes or classes would redirect the spans that are about to be set.
         self.nodes[node].codes = Vec::new();
         self.nodes[node].classes = None;
+        // The last nodes are the inner ones. Nothing was taken from what a client sets.
+        let tips = self.nodes.len() - self.totals.len();
+        if let Some(inner) = node.checked_sub(tips) {
+            self.totals[inner].clear();
+        }
         self.fill_in(kernels, node)
     }
 
@@ -421,7 +432,7 @@ impl Chunk {
                     None => values.divide(kernels, factors.iter().map(|&it| factor(it))),
                 }
             }
-            Scaling::Auto { node: inner } => {
+            Scaling::Auto { node: inner, below } => {
                 let taken = &mut self.taken[inner];
                 // Empty stands for zeros: most nodes are never scaled.
                 taken.clear();
@@ -435,8 +446,25 @@ impl Chunk {
                     taken.resize(self.weights.len(), 0.0);
                     give(node, &self.work.factors, taken);
                 }
+                self.add_up(inner, below);
             }
         }
+    }
+
+    /// Adds what automatic scaling took at an inner node to what it took below.
+    fn add_up(&mut self, inner: usize, below: [Option<usize>; 2]) {
+        // Taken out: an update in place has the node below itself.
+        let mut total = std::mem::take(&mut self.work.total);
+        total.clone_from(&self.taken[inner]);
+        for below in below.into_iter().flatten() {
+            let below = &self.totals[below];
+            // Empty still stands for zeros.
+            total.resize(total.len().max(below.len()), 0.0);
+            for (total, below) in total.iter_mut().zip(below) {
+                *total += below;
+            }
+        }
+        self.work.total = std::mem::replace(&mut self.totals[inner], total);
     }
 
     /// True if a scale buffer, which is of another tree, tells apart what repeats.

@@ -520,7 +520,8 @@ impl Chunk {
         for (scale, other) in self.scales.iter_mut().zip(&other.scales) {
             scale[to] = other[from];
         }
-        for (taken, other) in self.taken.iter_mut().zip(&other.taken) {
+        let lists = self.taken.iter_mut().chain(&mut self.totals);
+        for (taken, other) in lists.zip(other.taken.iter().chain(&other.totals)) {
             if let Some(&value) = other.get(from) {
                 taken.resize(patterns, 0.0);
                 taken[to] = value;

@@ -158,6 +158,7 @@ impl Instance {
             child: Some(post),
             folded: folded.into(),
             scale: None,
+            scaled: Vec::new(),
         }
     }
 

@@ -87,7 +87,13 @@ impl Instance {
         // Not applied, but an index out of range is refused all the same.
         below_or_none(operation.scale_read.max(-1), self.scales)?;
         let at = match self.mode {
-            Mode::Auto => return Ok(Scaling::Auto { node }),
+            Mode::Auto => {
+                return Ok(Scaling::Auto {
+                    node,
+                    // Pre-order partials are no members of mixtures.
+                    below: [None; 2],
+                });
+            }
             // In this mode scale buffers are numbered by inner node.
             Mode::Always => Some(node),
             Mode::Dynamic => Some(write.ok_or(Refusal::OutOfRange)?),
@@ -109,8 +115,10 @@ impl Instance {
         cumulative: c_int,
     ) -> Result<Scaling, Refusal> {
         let node = destination - self.tips;
+        // Tips have no factors: their numbers give none.
+        let below = children.map(|child| child.checked_sub(self.tips));
         if self.mode == Mode::Auto {
-            return Ok(Scaling::Auto { node });
+            return Ok(Scaling::Auto { node, below });
         }
         let cumulative = below_or_none(cumulative, self.scales)?;
         // Any negative number is none here.
@@ -123,11 +131,7 @@ impl Instance {
             below,
         };
         match self.mode {
-            Mode::Always => {
-                // Tips have no factors: their numbers give none.
-                let below = children.map(|child| child.checked_sub(self.tips));
-                Ok(scaling(node, None, below))
-            }
+            Mode::Always => Ok(scaling(node, None, below)),
             Mode::Dynamic if children.iter().any(|&child| self.coded[child]) => Ok(Scaling::Keep),
             Mode::Dynamic => {
                 let at = write.ok_or(Refusal::OutOfRange)?;

@@ -40,15 +40,14 @@ impl Instance {
         if places.is_empty() {
             return Err(Refusal::OutOfRange);
         }
-        // Original: roots may be mixed under either of these, edges may not.
+        // Original: where every operation scales, roots may be mixed, edges may not.
         if several
             && (places.iter().any(derived)
-                || self.mode == Mode::Auto
                 || (self.mode == Mode::Always && places[0].edge.is_some()))
         {
             return Err(Refusal::NoImplementation);
         }
-        let members = places.iter().map(|place| self.member(place));
+        let members = places.iter().map(|place| self.member(place, several));
         let members = members.collect::<Result<Vec<Member>, Refusal>>()?;
         // Only a single place can be an edge in this mode: mixtures were refused above.
         if let (Mode::Always, [member]) = (self.mode, members.as_slice()) {
@@ -73,7 +72,7 @@ impl Instance {
         let groups = places.map(|(place, partition)| {
             Ok(Group {
                 partition: Some(below(partition, self.partitions)?),
-                members: vec![self.member(&place)?],
+                members: vec![self.member(&place, false)?],
             })
         });
         let groups = groups.collect::<Result<Vec<Group>, Refusal>>()?;
@@ -84,7 +83,7 @@ impl Instance {
         Ok(self.results.iter().map(|sums| sums.0).collect())
     }
 
-    fn member(&self, place: &Place) -> Result<Member, Refusal> {
+    fn member(&self, place: &Place, is_mixed: bool) -> Result<Member, Refusal> {
         let near = below(place.near, self.buffers)?;
         // The near side is read as partials, which a tip with states lacks.
         if self.coded[near] || self.lacks_data(near) {
@@ -112,17 +111,24 @@ impl Instance {
             }
         }
         let scale = match self.mode {
-            Mode::Auto => Some(0),
+            // It has one sum of the client's: each model of a mixture has its tree's own instead.
+            Mode::Auto => (!is_mixed).then_some(0),
             // The buffer's own scale at a root, a sum over an edge.
             Mode::Always if child.is_some() => Some(self.scales - 1),
             Mode::Always => Some(near.checked_sub(self.tips).ok_or(Refusal::OutOfRange)?),
             _ => below_or_none(place.scale, self.scales)?,
         };
+        let ends = [Some(near), child].into_iter().flatten();
+        let ends = ends.filter_map(|end| end.checked_sub(self.tips));
         Ok(Member {
             near,
             child,
             folded,
             scale,
+            scaled: match self.mode {
+                Mode::Auto if is_mixed => ends.collect(),
+                _ => Vec::new(),
+            },
         })
     }
 
@@ -187,20 +193,17 @@ impl Chunk {
     fn mix(&mut self, kernels: Kernels, members: &[Member]) -> Sums {
         let patterns = self.patterns();
         let mut sums = vec![0.0; patterns];
-        let scales = members.iter().map(|member| member.scale);
         // The largest scale is factored out of the sum: exponentials of scales would underflow.
         let most: Vec<f64> = (0..patterns)
             .map(|k| {
-                let each = scales
-                    .clone()
-                    .map(|at| at.map_or(0.0, |at| self.scales[at][k]));
+                let each = members.iter().map(|member| self.scale_of(member, k));
                 each.fold(f64::NEG_INFINITY, f64::max)
             })
             .collect();
         for member in members {
             self.sums(kernels, member);
             for (k, sum) in sums.iter_mut().enumerate() {
-                let scale = member.scale.map_or(0.0, |at| self.scales[at][k]);
+                let scale = self.scale_of(member, k);
                 // Equal scales need no exponential, and two infinities would give NaN.
                 let factor = if scale == most[k] {
                     1.0
@@ -214,6 +217,14 @@ impl Chunk {
             *lnl = sum.ln() + most;
         }
         self.weigh(1)
+    }
+
+    /// The logarithm of what was taken from a pattern.
+    fn scale_of(&self, member: &Member, pattern: usize) -> f64 {
+        let buffer = member.scale.map_or(0.0, |at| self.scales[at][pattern]);
+        // A list is empty where nothing was taken.
+        let taken = |&inner: &usize| self.totals[inner].get(pattern);
+        buffer + member.scaled.iter().filter_map(taken).sum::<f64>()
     }
 
     /// The likelihood of each pattern, and its derivatives as far as they are wanted.

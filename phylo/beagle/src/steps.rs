@@ -78,6 +78,8 @@ pub(crate) enum Scaling {
     Auto {
         /// Inner node.
         node: usize,
+        /// Inner nodes below it: what was taken there is in its values, too.
+        below: [Option<usize>; 2],
     },
 }
 
@@ -102,6 +104,9 @@ pub(crate) struct Member {
     pub(crate) folded: Vec<Matrix>,
     /// Scale buffer of logarithms that are added.
     pub(crate) scale: Option<usize>,
+    /// Inner nodes; the logarithms that automatic scaling took there and below are added. Only
+    /// members of mixtures have any.
+    pub(crate) scaled: Vec<usize>,
 }
 
 /// Log-likelihood and two derivatives, weighted and summed.

@@ -4,7 +4,7 @@
 
 use crate::session::{Config, Log, play};
 use crate::{Api, Gradients};
-use hmsbeagle::abi::{NONE, Operation, flag};
+use hmsbeagle::abi::{InstanceDetails, NONE, Operation, flag};
 use sidecore_likelihood::kernel::Isa;
 use sidecore_likelihood::likelihood::{Likelihood, Options};
 use sidecore_likelihood::model::{Model, ModelName};
@@ -12,6 +12,7 @@ use sidecore_likelihood::msa::{Alignment, Patterns};
 use sidecore_likelihood::newick::Newick;
 use sidecore_likelihood::runner::Serial;
 use sidecore_likelihood::tree::Tree;
+use sidecore_random::SplitMix;
 use std::ffi::{c_int, c_long};
 use std::process::Command;
 use std::ptr::{null, null_mut};
@@ -261,6 +262,161 @@ fn logarithmic_factors_agree_where_they_are_written() {
 #[test]
 fn automatic_scaling_agrees() {
     compare(DOUBLE | flag::SCALING_AUTO, 1, 1e-10);
+}
+
+/// Log-likelihoods of patterns: of a mixture of two models, and of each model alone.
+struct Mixed {
+    whole: Vec<f64>,
+    alone: [Vec<f64>; 2],
+    sum: f64,
+}
+
+/// Two models with different lengths on a path of `tips` tips, under automatic scaling.
+fn mixed(api: &Api, tips: c_int, is_edge: bool) -> Mixed {
+    const PATTERNS: usize = 37;
+    let (inner, zero, one) = (tips - 1, 0, 1);
+    let root = |model: c_int| tips + (model + 1) * inner - 1;
+    let all = c_int::try_from(PATTERNS).expect("few");
+    let flags = flag::PRECISION_DOUBLE | flag::SCALING_AUTO;
+    let (none, buffers, scales) = (null(), tips + 2 * inner, 2 * inner);
+    let mut details = InstanceDetails {
+        resource_number: 0,
+        resource_name: null(),
+        impl_name: null(),
+        impl_description: null(),
+        flags: 0,
+    };
+    // SAFETY: arrays are as long as the instance says; null is for what is not wanted.
+    unsafe {
+        let buffers = buffers - tips;
+        let flags = (0, flags);
+        let id = (api.create)(
+            tips,
+            buffers,
+            tips,
+            4,
+            all,
+            2,
+            2,
+            1,
+            scales,
+            none,
+            0,
+            flags.0,
+            flags.1,
+            &raw mut details,
+        );
+        assert!(id >= 0);
+        let mut random = SplitMix::new(3);
+        for tip in 0..tips {
+            let codes = (0..PATTERNS).map(|_| c_int::try_from(random.below(4)).expect("few"));
+            let codes: Vec<c_int> = codes.collect();
+            assert_eq!((api.tip_states)(id, tip, codes.as_ptr()), 0);
+        }
+        assert_eq!((api.pattern_weights)(id, [2.0; PATTERNS].as_ptr()), 0);
+        assert_eq!((api.frequencies)(id, 0, [0.25; 4].as_ptr()), 0);
+        assert_eq!((api.rates)(id, [1.0].as_ptr()), 0);
+        let mut operations = Vec::new();
+        for (model, (same, weight)) in (0..).zip([(0.4, 0.7), (0.91, 0.3)]) {
+            assert_eq!((api.weights)(id, model, [weight].as_ptr()), 0);
+            let rows: [f64; 16] =
+                std::array::from_fn(|k| if k % 5 == 0 { same } else { (1.0 - same) / 3.0 });
+            assert_eq!((api.set_matrix)(id, model, rows.as_ptr(), 1.0), 0);
+            for node in 0..inner {
+                operations.push(Operation {
+                    destination: tips + model * inner + node,
+                    scale_write: NONE,
+                    scale_read: NONE,
+                    child1: if node == 0 {
+                        0
+                    } else {
+                        tips + model * inner + node - 1
+                    },
+                    matrix1: model,
+                    child2: node + 1,
+                    matrix2: model,
+                });
+            }
+        }
+        let count = c_int::try_from(operations.len()).expect("few");
+        assert_eq!((api.update)(id, operations.as_ptr(), count, NONE), 0);
+        // At the root, or over the edge from it to a node on the way.
+        let (nears, children) = ([root(0), root(1)], [root(0) - 1, root(1) - 1]);
+        let likelihood = |first: usize, models: usize| {
+            let (indices, zeros) = ([zero, one], [zero; 2]);
+            let (mut sum, mut sites) = (0.0, vec![0.0; PATTERNS]);
+            let near = nears[first..].as_ptr();
+            let weights = indices[first..].as_ptr();
+            let count = c_int::try_from(models).expect("few");
+            let (zeros, none) = (zeros.as_ptr(), [NONE; 2]);
+            let code = if is_edge {
+                let child = children[first..].as_ptr();
+                let (matrix, null) = (indices[first..].as_ptr(), null());
+                let (scales, no) = (none.as_ptr(), null_mut());
+                (api.edge)(
+                    id,
+                    near,
+                    child,
+                    matrix,
+                    null,
+                    null,
+                    weights,
+                    zeros,
+                    scales,
+                    count,
+                    &raw mut sum,
+                    no,
+                    no,
+                )
+            } else {
+                (api.root)(id, near, weights, zeros, none.as_ptr(), count, &raw mut sum)
+            };
+            assert_eq!(code, 0);
+            assert_eq!((api.site_lnl)(id, sites.as_mut_ptr()), 0);
+            (sum, sites)
+        };
+        let alone = [0, 1].map(|model: c_int| {
+            let first = tips + model * inner;
+            let nodes: Vec<c_int> = if is_edge {
+                // Those below both ends: of the node on the way, whose factors are in the root, too.
+                (first..root(model)).chain(first..=root(model)).collect()
+            } else {
+                (first..=root(model)).collect()
+            };
+            let count = c_int::try_from(nodes.len()).expect("few");
+            assert_eq!((api.accumulate)(id, nodes.as_ptr(), count, NONE), 0);
+            likelihood(usize::try_from(model).expect("few"), 1).1
+        });
+        let (sum, whole) = likelihood(0, 2);
+        assert_eq!((api.finalize)(id), 0);
+        Mixed { whole, alone, sum }
+    }
+}
+
+#[test]
+fn models_are_mixed_under_automatic_scaling() {
+    // Of 900 tips each model's likelihoods are below the smallest double.
+    for (tips, is_edge) in [(5, false), (900, false), (5, true), (900, true)] {
+        let ours = mixed(&Api::ours(), tips, is_edge);
+        let [first, second] = &ours.alone;
+        for ((whole, first), second) in ours.whole.iter().zip(first).zip(second) {
+            let most = first.max(*second);
+            let expected = most + ((first - most).exp() + (second - most).exp()).ln();
+            let far = (whole - expected).abs();
+            assert!(
+                far < 1e-10 * expected.abs(),
+                "{tips} tips: {whole} instead of {expected}"
+            );
+        }
+        let sum = 2.0 * ours.whole.iter().sum::<f64>();
+        assert!((ours.sum - sum).abs() < 1e-10 * sum.abs());
+        assert!(tips == 5 || ours.whole.iter().all(|lnl| *lnl < -745.0));
+        // The other library adds no factors to a mixture, so that it agrees where there are none.
+        if let Some(theirs) = Api::installed().filter(|_| tips == 5 && !is_edge) {
+            let theirs = mixed(&theirs, tips, is_edge);
+            assert!((ours.sum - theirs.sum).abs() < 1e-10 * sum.abs());
+        }
+    }
 }
 
 #[test]

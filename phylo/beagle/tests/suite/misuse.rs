@@ -4,6 +4,7 @@ use crate::{Api, Gradients};
 use hmsbeagle::abi::{Operation, flag};
 use hmsbeagle::c as beagle;
 use std::ffi::{c_int, c_long};
+use std::process::Command;
 use std::ptr::{null, null_mut};
 
 const OUT_OF_RANGE: c_int = -5;
@@ -238,13 +239,44 @@ fn fields_are_checked(flags: c_long) {
 }
 
 #[test]
-fn instances_come_and_go_and_run_side_by_side() {
-    let api = Api::ours();
-    for number in 0..100_000 {
-        let id = instance(&api, PRECISIONS[number % 2]);
-        // SAFETY: plain numbers.
-        assert_eq!(unsafe { (api.finalize)(id) }, 0);
+fn instances_come_and_go_and_leave_no_memory_behind() {
+    const VARIABLE: &str = "BEAGLE_TEST_INSTANCES";
+    if std::env::var_os(VARIABLE).is_none() {
+        // In a process of its own: here other tests take and give memory meanwhile.
+        let name = "misuse::instances_come_and_go_and_leave_no_memory_behind";
+        let run = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", name])
+            .env(VARIABLE, "1")
+            .output()
+            .expect("it runs again");
+        return assert!(run.status.success(), "{run:?}");
     }
+    let api = Api::ours();
+    let come_and_go = |times: usize| {
+        for number in 0..times {
+            let id = instance(&api, PRECISIONS[number % 2]);
+            // SAFETY: plain numbers.
+            assert_eq!(unsafe { (api.finalize)(id) }, 0);
+        }
+    };
+    come_and_go(1_000);
+    let before = resident_pages();
+    come_and_go(100_000);
+    // 40 bytes an instance would be more.
+    let more = resident_pages().saturating_sub(before);
+    assert!(more < 1_000, "{more} pages more than {before}");
+}
+
+/// Pages of this process that are in memory.
+fn resident_pages() -> usize {
+    let sizes = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let resident = sizes.split(' ').nth(1).expect("the second number");
+    resident.parse().expect("a number")
+}
+
+#[test]
+fn sixty_four_instances_run_side_by_side() {
+    let api = Api::ours();
     let config = crate::session::Config {
         states: 4,
         categories: 4,
@@ -252,15 +284,21 @@ fn instances_come_and_go_and_run_side_by_side() {
         flags: 0,
         partitions: 1,
     };
+    let open = (0..64).map(|number| instance(&api, PRECISIONS[number % 2]));
+    let open: Vec<c_int> = open.collect();
     for flags in PRECISIONS {
         let config = crate::session::Config { flags, ..config };
         let play = || crate::session::play(&Api::ours(), Some(&Gradients::ours()), config, 5);
         let alone = play();
         std::thread::scope(|scope| {
-            for _ in 0..16 {
+            for _ in 0..64 {
                 scope.spawn(|| assert_eq!(play(), alone));
             }
         });
+    }
+    for id in open {
+        // SAFETY: plain numbers.
+        assert_eq!(unsafe { (api.finalize)(id) }, 0);
     }
 }
 
