@@ -6,7 +6,7 @@
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
 use crate::repeats::{Classes, PAIRS_EACH, PAIRS_OF_FOUR, Repeats};
-use crate::steps::{Group, Order, Scaling, Slope, Step, Sums, Update, together};
+use crate::steps::{Group, Order, Scaling, Slope, Step, Sums, Update};
 use crate::tally::Tally;
 use crate::values::{Child, Descent, Node, Values};
 use sidecore_likelihood::kernel::{Buffer, SharedArena, add_logarithms};
@@ -141,16 +141,13 @@ impl Chunk {
         self.weights.len()
     }
 
-    /// Does all steps, then all groups.
-    pub(crate) fn run(&mut self, context: Context<'_>, steps: &[Step], groups: &[Group]) {
-        let mut rest = steps;
-        while let Some(first) = rest.first() {
-            let count = together(rest).max(1);
-            match count {
-                1 => self.step(context, first),
-                _ => self.together(context, &rest[..count]),
+    /// Does all steps, in runs as [`crate::steps::runs`] gives them, then all groups.
+    pub(crate) fn run(&mut self, context: Context<'_>, runs: &[&[Step]], groups: &[Group]) {
+        for run in runs {
+            match run {
+                [step] => self.step(context, step),
+                _ => self.together(context, run),
             }
-            rest = &rest[count..];
         }
         // The groups read scale buffers, so no sum may be outstanding.
         self.tally.finish(context.kernels.isa(), &mut self.scales);
@@ -280,7 +277,7 @@ impl Chunk {
         self.fill_in(kernels, node)
     }
 
-    /// Does updates that [`together`] names. What an update writes, the next ones read while it is
+    /// Does updates of one run. What an update writes, the next ones read while it is
     /// in the first-level cache.
     fn together(&mut self, context: Context<'_>, steps: &[Step]) {
         let kernels = context.kernels;

@@ -362,21 +362,19 @@ impl Instance {
     /// first; they are made on as many engines as they are worth.
     pub(crate) fn update_matrices(
         &mut self,
-        branches: impl Iterator<Item = Branch>,
+        branches: impl Iterator<Item = Branch> + Clone,
     ) -> Result<(), Refusal> {
+        let (mut count, mut matrices) = (0, 0);
+        for branch in branches.clone() {
+            count += 1;
+            matrices += self.job(&branch)?.indices.number;
+        }
+        let ns = self.matrices_ns(matrices);
+        if !engines::are_many(self.width, ns, count) {
+            return self.make_matrices(branches);
+        }
         let jobs = branches.map(|branch| self.job(&branch));
         let mut jobs = jobs.collect::<Result<Vec<Job>, Refusal>>()?;
-        let ns = self.matrices_ns(jobs.iter().map(|job| job.indices.number).sum());
-        if !engines::are_many(self.width, ns, jobs.len()) {
-            // One list serves all jobs.
-            let mut made = Vec::with_capacity(3);
-            for job in jobs {
-                self.take_matrices(job.indices, &mut made);
-                job.make(self.kernels, &self.models, &mut made);
-                self.put_matrices(job.indices, made.drain(..));
-            }
-            return Ok(());
-        }
         for job in &mut jobs {
             // Matrices move into their jobs, so engines write without locks.
             self.take_matrices(job.indices, &mut job.made);
@@ -392,6 +390,25 @@ impl Instance {
             self.put_matrices(job.indices, job.made.into_iter());
         }
         ran
+    }
+
+    /// On the caller's core, branch by branch: a client changes few lengths at a time, so that lists
+    /// of jobs would take as long as the matrices.
+    fn make_matrices(&mut self, branches: impl Iterator<Item = Branch>) -> Result<(), Refusal> {
+        // One list serves all branches that have derivatives.
+        let mut made = Vec::new();
+        for branch in branches {
+            let job = self.job(&branch)?;
+            if let [Some(index), None, None] = job.indices.all {
+                let matrix = std::slice::from_mut(&mut self.matrices[index]);
+                job.make(self.kernels, &self.models, matrix);
+                continue;
+            }
+            self.take_matrices(job.indices, &mut made);
+            job.make(self.kernels, &self.models, &mut made);
+            self.put_matrices(job.indices, made.drain(..));
+        }
+        Ok(())
     }
 
     fn take_matrices(&mut self, indices: Indices, made: &mut Vec<Matrix>) {

@@ -12,7 +12,7 @@ use crate::chunk::{Chunk, Context, Extents};
 use crate::engines::{self, Width};
 use crate::kernels::Kernels;
 use crate::matrices::{Eigen, Matrix};
-use crate::steps::{Gradient, Group, Order, Step, Sums, fused};
+use crate::steps::{Gradient, Group, Order, Step, Sums, fused, runs};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_likelihood::kernel::SharedArena;
 use std::ffi::{c_int, c_long};
@@ -293,8 +293,10 @@ impl Instance {
         let is_fused = gradient.is_some() && self.kernels.single().is_none();
         let fused = if is_fused { fused(&steps) } else { steps.len() };
         let (steps_before, fused) = steps.split_at(fused);
+        // Once for all chunks.
+        let runs = runs(steps_before);
         engines::run(self.width, ns, &mut self.chunks, |chunk| {
-            chunk.run(context, steps_before, groups);
+            chunk.run(context, &runs, groups);
             if let Some(gradient) = gradient {
                 chunk.gradient(context, identity, fused, gradient);
             }
@@ -308,6 +310,7 @@ impl Instance {
                 }
             }
         }
+        drop(runs);
         // The list's memory is used again.
         let mut steps = steps;
         steps.clear();

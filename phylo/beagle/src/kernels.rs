@@ -8,7 +8,7 @@
 
 use sidecore_likelihood::kernel::single::SingleShape;
 use sidecore_likelihood::kernel::{
-    Inner, Isa, Operand, Quad, RATES_MAX, STATES_MAX, Shape, SiteTerms, Tip, combine_sites,
+    Buffer, Inner, Isa, Operand, Quad, RATES_MAX, STATES_MAX, Shape, SiteTerms, Tip, combine_sites,
     edge_sums, evaluate, newview, newview_pre_order, pre_order_sums,
 };
 
@@ -274,6 +274,50 @@ impl Kernels {
                 *to += entry * x;
             }
         }
+    }
+}
+
+/// Products of matrices by the kernels of nodes.
+pub(crate) struct Multiplier {
+    kernels: Kernels,
+    identity: Vec<u16>,
+    zeros: Vec<u16>,
+    ones: Buffer,
+    scratch: Vec<u16>,
+}
+
+impl Multiplier {
+    /// For matrices whose right one has `columns` columns, at most 65,536.
+    pub(crate) fn new(kernels: Kernels, columns: usize) -> Self {
+        // A newview multiplies what arrives from two sides; ones leave the first as it is.
+        let mut ones = Buffer::new(kernels.shape().quads());
+        ones.doubles_mut().fill(1.0);
+        Self {
+            kernels,
+            identity: (0..=u16::MAX).take(columns).collect(),
+            zeros: vec![0; columns],
+            ones,
+            scratch: vec![0; columns],
+        }
+    }
+
+    pub(crate) fn multiply(
+        &mut self,
+        matrix: &[[f64; 4]],
+        values: &[[f64; 4]],
+        to: &mut [[f64; 4]],
+    ) {
+        let left = Operand::Inner(Inner {
+            matrix,
+            values,
+            scalers: &[],
+            index: &self.identity,
+        });
+        let right = Operand::Tip(Tip {
+            table: self.ones.as_slice(),
+            index: &self.zeros,
+        });
+        self.kernels.newview(&left, &right, to, &mut self.scratch);
     }
 }
 

@@ -5,9 +5,9 @@
 //! as classes, so the kernels of the nodes make matrices, too.
 
 use crate::abi::Refusal;
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Multiplier};
 use sidecore_likelihood::kernel::single::{SingleBuffer, SingleShape};
-use sidecore_likelihood::kernel::{Buffer, Inner, Operand, Quad, Tip};
+use sidecore_likelihood::kernel::{Buffer, Quad};
 use sidecore_likelihood::kernel::{exponentiate, spectral_products};
 
 /// A transition matrix, or a derivative of one, for all categories.
@@ -68,9 +68,15 @@ impl Matrix {
 
     /// Makes room and forgets the table; the columns are all 0.
     fn renew(&mut self, kernels: Kernels, unknown: f64) -> &mut [f64] {
-        self.columns.resize(kernels.shape().matrix() / 4);
+        let columns = self.renew_all(kernels, unknown);
         // Padding must be 0: the kernels sum over it.
-        self.columns.doubles_mut().fill(0.0);
+        columns.fill(0.0);
+        columns
+    }
+
+    /// The same for columns that are all written next, with any contents.
+    fn renew_all(&mut self, kernels: Kernels, unknown: f64) -> &mut [f64] {
+        self.columns.resize(kernels.shape().matrix() / 4);
         // All that was derived from the old columns is out of date.
         (self.tabulated, self.rounded, self.is_transposed) = (false, false, false);
         self.unknown = unknown;
@@ -81,10 +87,9 @@ impl Matrix {
     pub(crate) fn tabulate(&mut self, kernels: Kernels, states: usize) {
         if !self.tabulated {
             self.tabulated = true;
-            let unknown = unknown_span(kernels, states, self.unknown);
             // One table of doubles is made first, so that both precisions have the same entries.
             let columns = self.columns.doubles();
-            table(kernels, states, columns, &unknown, &mut self.table);
+            table(kernels, states, columns, self.unknown, &mut self.table);
             self.round_table(kernels);
         }
     }
@@ -190,9 +195,8 @@ impl Matrix {
     ) -> Self {
         let mut folded = Self::default();
         if is_coded {
-            let unknown = unknown_span(kernels, states, self.unknown);
             let (from, to) = (self.columns.doubles(), &mut folded.table);
-            table(kernels, states, from, &unknown, to);
+            table(kernels, states, from, self.unknown, to);
             for span in to.doubles_mut().chunks_exact_mut(factors.len()) {
                 let both = span.iter_mut().zip(factors);
                 both.for_each(|(to, factor)| *to *= factor);
@@ -245,22 +249,21 @@ fn blocks<'a>(
     rows.zip(columns.chunks_exact_mut(padded * padded))
 }
 
-fn unknown_span(kernels: Kernels, states: usize, entry: f64) -> Vec<f64> {
-    let mut span = vec![0.0; kernels.shape().span()];
-    for span in span.chunks_exact_mut(kernels.shape().states) {
-        span[..states].fill(entry);
-    }
-    span
-}
-
 /// A span for each state of a tip and, last, for the unknown one.
-fn table(kernels: Kernels, states: usize, columns: &[f64], unknown: &[f64], table: &mut Buffer) {
+fn table(kernels: Kernels, states: usize, columns: &[f64], unknown: f64, table: &mut Buffer) {
     let (padded, span) = (kernels.shape().states, kernels.shape().span());
     table.resize((states + 1) * span / 4);
+    if padded == QUAD {
+        let columns = columns.as_chunks::<QUAD>().0;
+        return table_of_four(states, columns, unknown, table.as_mut_slice());
+    }
     let spans = table.doubles_mut().chunks_exact_mut(span);
     for (state, to) in spans.enumerate() {
         if state == states {
-            to.copy_from_slice(unknown);
+            for to in to.chunks_exact_mut(padded) {
+                to[..states].fill(unknown);
+                to[states..].fill(0.0);
+            }
             continue;
         }
         for (to, block) in to
@@ -272,43 +275,19 @@ fn table(kernels: Kernels, states: usize, columns: &[f64], unknown: &[f64], tabl
     }
 }
 
-/// Products of matrices by the kernels of nodes.
-struct Multiplier {
-    kernels: Kernels,
-    identity: Vec<u16>,
-    zeros: Vec<u16>,
-    ones: Buffer,
-    scratch: Vec<u16>,
-}
-
-impl Multiplier {
-    /// For matrices whose right one has `columns` columns, at most 65,536.
-    fn new(kernels: Kernels, columns: usize) -> Self {
-        // A newview multiplies what arrives from two sides; ones leave the first as it is.
-        let mut ones = Buffer::new(kernels.shape().quads());
-        ones.doubles_mut().fill(1.0);
-        Self {
-            kernels,
-            identity: (0..=u16::MAX).take(columns).collect(),
-            zeros: vec![0; columns],
-            ones,
-            scratch: vec![0; columns],
+/// The same for at most four states: copies of known length take a quarter of the time.
+fn table_of_four(states: usize, columns: &[Quad], unknown: f64, table: &mut [Quad]) {
+    // At least one, so that there are chunks.
+    let rates = (columns.len() / QUAD).max(1);
+    let (known, last) = table.split_at_mut(states * rates);
+    for (state, span) in known.chunks_exact_mut(rates).enumerate() {
+        for (to, block) in span.iter_mut().zip(columns.as_chunks::<QUAD>().0) {
+            *to = block[state];
         }
     }
-
-    fn multiply(&mut self, matrix: &[[f64; 4]], values: &[[f64; 4]], to: &mut [[f64; 4]]) {
-        let left = Operand::Inner(Inner {
-            matrix,
-            values,
-            scalers: &[],
-            index: &self.identity,
-        });
-        let right = Operand::Tip(Tip {
-            table: self.ones.as_slice(),
-            index: &self.zeros,
-        });
-        self.kernels.newview(&left, &right, to, &mut self.scratch);
-    }
+    last.fill(std::array::from_fn(|state| {
+        if state < states { unknown } else { 0.0 }
+    }));
 }
 
 /// An eigen-decomposition.
@@ -442,14 +421,15 @@ impl Eigen {
         matrices: &mut [Matrix],
     ) {
         let states = self.values.len();
-        // Once for all categories: renewing clears every block.
-        for (order, matrix) in matrices.iter_mut().enumerate() {
-            matrix.renew(kernels, if order == 0 { 1.0 } else { 0.0 });
-        }
+        // Rows of probabilities sum to 1, those of their derivatives to 0.
+        let unknown = |order| if order == 0 { 1.0 } else { 0.0 };
         let quads = [self.vectors.as_slice(), self.inverse.as_chunks::<QUAD>().0];
         if let [Ok(vectors), Ok(inverse)] = quads.map(<&[Quad; QUAD]>::try_from)
             && self.values.iter().all(|(_, imaginary)| *imaginary == 0.0)
         {
+            for (order, matrix) in matrices.iter_mut().enumerate() {
+                matrix.renew_all(kernels, unknown(order));
+            }
             return self.real_matrices_of_four(
                 kernels,
                 rates,
@@ -457,6 +437,10 @@ impl Eigen {
                 [vectors, inverse],
                 matrices,
             );
+        }
+        // Once for all categories: renewing clears every block.
+        for (order, matrix) in matrices.iter_mut().enumerate() {
+            matrix.renew(kernels, unknown(order));
         }
         let mut grown = [0.0; QUAD * QUAD];
         let grown = &mut grown[..states * states];
@@ -497,8 +481,19 @@ impl Eigen {
     ) {
         let values: Quad = std::array::from_fn(|k| self.values[k].0);
         let exponents = |rate: &f64| values.map(|value| value * (rate * length));
-        let mut factors: Vec<Quad> = rates.iter().map(exponents).collect();
-        exponentiate(kernels.isa(), &mut factors);
+        // Most clients have few categories: a list on the heap would cost as much as they.
+        let (mut few, mut many) = ([[0.0; QUAD]; CATEGORIES_FEW], Vec::new());
+        let factors = match few.get_mut(..rates.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(rates.len(), [0.0; QUAD]);
+                &mut many
+            }
+        };
+        for (factors, rate) in factors.iter_mut().zip(rates) {
+            *factors = exponents(rate);
+        }
+        exponentiate(kernels.isa(), factors);
         for (order, matrix) in matrices.iter_mut().enumerate() {
             if order > 0 {
                 for (factors, rate) in factors.iter_mut().zip(rates) {
@@ -508,7 +503,7 @@ impl Eigen {
                 }
             }
             let columns = matrix.columns.as_mut_slice();
-            spectral_products(kernels.isa(), vectors, inverse, &factors, columns);
+            spectral_products(kernels.isa(), vectors, inverse, factors, columns);
             if order == 0 {
                 for entry in columns.as_flattened_mut() {
                     // As in `matrices`.
@@ -567,6 +562,8 @@ impl Eigen {
 
 /// Doubles of a quad.
 const QUAD: usize = 4;
+/// Categories whose exponentials are on the stack.
+const CATEGORIES_FEW: usize = 16;
 
 /// Rounds doubles to floats.
 pub(crate) fn round(from: &[f64], to: &mut [f32]) {

@@ -152,10 +152,21 @@ pub(crate) struct Gradient {
     pub(crate) with_sites: bool,
 }
 
+/// Steps in runs of those that may run together, one or more.
+pub(crate) fn runs(steps: &[Step]) -> Vec<&[Step]> {
+    let mut rest = steps;
+    let next = || {
+        let (run, after) = rest.split_at_checked(together(rest).max(1))?;
+        rest = after;
+        Some(run)
+    };
+    std::iter::from_fn(next).collect()
+}
+
 /// The number of the first steps that may run together, some patterns at a time: updates after
 /// their children without scaling, none into a buffer that an earlier one of them reads or writes,
 /// or itself reads.
-pub(crate) fn together(steps: &[Step]) -> usize {
+fn together(steps: &[Step]) -> usize {
     let updates = steps
         .iter()
         .take(TOGETHER_MAX)
@@ -244,6 +255,15 @@ mod tests {
         }
         assert_eq!(together(&[plain(4, [4, 3])]), 0);
         let many = (0..100).map(|at| plain(at + 9, [at, at + 1]));
-        assert_eq!(together(&many.collect::<Vec<_>>()), TOGETHER_MAX);
+        let many: Vec<Step> = many.collect();
+        assert_eq!(together(&many), TOGETHER_MAX);
+        let lengths =
+            |steps: &[Step]| -> Vec<usize> { runs(steps).iter().map(|run| run.len()).collect() };
+        assert_eq!(lengths(&many), [TOGETHER_MAX, 100 - TOGETHER_MAX]);
+        assert_eq!(
+            lengths(&[Step::Copy { from: 0, into: 1 }, plain(5, [0, 1])]),
+            [1, 1]
+        );
+        assert!(runs(&[]).is_empty());
     }
 }
