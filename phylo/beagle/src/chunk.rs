@@ -74,6 +74,8 @@ pub(crate) struct Work {
     pub(crate) terms: Buffer,
     pub(crate) sums: [Buffer; 3],
     pub(crate) no_fixed: Vec<f64>,
+    /// Places of updates in a run.
+    updates: Vec<usize>,
 }
 
 /// Numbers of buffers.
@@ -129,6 +131,7 @@ impl Chunk {
                 terms: Buffer::new(fours * rates),
                 sums: std::array::from_fn(|_| Buffer::new(fours)),
                 no_fixed: vec![0.0; patterns],
+                updates: Vec::new(),
             },
             tally: Tally::new(patterns),
             repeats: Repeats::default(),
@@ -281,8 +284,10 @@ impl Chunk {
     /// in the first-level cache.
     fn together(&mut self, context: Context<'_>, steps: &[Step]) {
         let kernels = context.kernels;
-        let mut updates = Vec::with_capacity(steps.len());
-        for step in steps {
+        // Taken out while the chunk's methods are called; its memory is used again.
+        let mut updates = std::mem::take(&mut self.work.updates);
+        updates.clear();
+        for (at, step) in steps.iter().enumerate() {
             match step {
                 Step::Update(update) if self.is_in(update.partition) => {
                     match self.classes_of(kernels, update) {
@@ -290,7 +295,7 @@ impl Chunk {
                         Some(classes) => self.compute(context, update, Some(classes)),
                         None => {
                             self.make_room(kernels, update);
-                            updates.push(update);
+                            updates.push(at);
                         }
                     }
                 }
@@ -306,7 +311,11 @@ impl Chunk {
         let size = size.max(1);
         for first in (0..patterns).step_by(size) {
             let block = first..patterns.min(first + size);
-            for update in &updates {
+            let updates = updates.iter().filter_map(|&at| match &steps[at] {
+                Step::Update(update) => Some(update),
+                _ => None,
+            });
+            for update in updates {
                 // None of them reads what it writes.
                 let node = &mut self.nodes[update.destination];
                 let mut values = std::mem::take(&mut node.values);
@@ -315,6 +324,7 @@ impl Chunk {
                 self.nodes[update.destination].values = values;
             }
         }
+        self.work.updates = updates;
     }
 
     fn update(&mut self, context: Context<'_>, update: &Update) {

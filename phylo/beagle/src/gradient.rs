@@ -151,8 +151,11 @@ impl Instance {
         let factors: Vec<f64> = weights.iter().flat_map(of_category).collect();
         let both = [&self.identity, &self.matrices[matrix]];
         let is_coded = self.coded[post];
-        let folded =
-            both.map(|matrix| matrix.folded(self.kernels, self.states, &factors, is_coded));
+        let folded = both.map(|matrix| {
+            let mut folded = Matrix::default();
+            matrix.fold_into(self.kernels, self.states, &factors, is_coded, &mut folded);
+            folded
+        });
         Member {
             near: pre,
             child: Some(post),

@@ -69,6 +69,8 @@ pub(crate) struct Instance {
     pub(crate) pending: Vec<Step>,
     /// The last results, by group.
     pub(crate) results: Vec<Sums>,
+    /// Matrices of earlier results, whose memory is used again.
+    pub(crate) folded: Vec<Vec<Matrix>>,
 }
 
 /// Parts of the models, by index.
@@ -153,6 +155,7 @@ impl Instance {
             chunks: Vec::new(),
             pending: Vec::new(),
             results: Vec::new(),
+            folded: Vec::new(),
         };
         instance.chunks = instance.chunks_of(&vec![0; patterns]);
         Ok(instance)
@@ -302,7 +305,8 @@ impl Instance {
             }
         })?;
         if !groups.is_empty() {
-            self.results = vec![Sums::default(); groups.len()];
+            self.results.clear();
+            self.results.resize(groups.len(), Sums::default());
             // In the order of chunks, so the sum does not depend on which engine was first.
             for chunk in &self.chunks {
                 for (sum, result) in self.results.iter_mut().zip(&chunk.results) {

@@ -175,25 +175,23 @@ impl Matrix {
         }
     }
 
-    /// One whose table is a single span, for a root.
-    pub(crate) fn of_root(kernels: Kernels, factors: &[f64]) -> Self {
-        let mut root = Self::default();
-        root.table.resize(kernels.shape().quads());
-        root.table.doubles_mut().copy_from_slice(factors);
-        root.round_table(kernels);
-        root
+    /// Becomes one whose table is a single span, for a root.
+    pub(crate) fn set_root(&mut self, kernels: Kernels, factors: &[f64]) {
+        self.table.resize(kernels.shape().quads());
+        self.table.doubles_mut().copy_from_slice(factors);
+        self.round_table(kernels);
     }
 
-    /// It with each row multiplied by `factors`, a span: the table for a child with states, the
-    /// columns for another.
-    pub(crate) fn folded(
+    /// Puts it, with each row multiplied by `factors`, a span, into another one: the table for a
+    /// child with states, the columns for another.
+    pub(crate) fn fold_into(
         &self,
         kernels: Kernels,
         states: usize,
         factors: &[f64],
         is_coded: bool,
-    ) -> Self {
-        let mut folded = Self::default();
+        folded: &mut Self,
+    ) {
         if is_coded {
             let (from, to) = (self.columns.doubles(), &mut folded.table);
             table(kernels, states, from, self.unknown, to);
@@ -202,7 +200,7 @@ impl Matrix {
                 both.for_each(|(to, factor)| *to *= factor);
             }
             folded.round_table(kernels);
-            return folded;
+            return;
         }
         let padded = kernels.shape().states;
         folded.columns.resize(kernels.shape().matrix() / 4);
@@ -215,8 +213,8 @@ impl Matrix {
                 both.for_each(|(to, factor)| *to *= factor);
             }
         }
+        folded.rounded = false;
         folded.round(kernels);
-        folded
     }
 
     /// The product of two.

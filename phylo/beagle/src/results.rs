@@ -32,22 +32,20 @@ impl Instance {
     /// named; the sums over patterns.
     pub(crate) fn likelihood(
         &mut self,
-        places: impl ExactSizeIterator<Item = Place>,
+        mut places: impl ExactSizeIterator<Item = Place> + Clone,
     ) -> Result<[f64; 3], Refusal> {
-        let several = places.len() > 1;
-        let places: Vec<Place> = places.collect();
+        let (several, all) = (places.len() > 1, places.clone());
         let derived = |place: &Place| place.edge.is_some_and(|(_, orders)| orders[1].is_some());
-        if places.is_empty() {
-            return Err(Refusal::OutOfRange);
-        }
+        let is_edge = match places.clone().next() {
+            Some(place) => place.edge.is_some(),
+            None => return Err(Refusal::OutOfRange),
+        };
         // Original: where every operation scales, roots may be mixed, edges may not.
-        if several
-            && (places.iter().any(derived)
-                || (self.mode == Mode::Always && places[0].edge.is_some()))
-        {
+        let is_derived = places.any(|place| derived(&place));
+        if several && (is_derived || (self.mode == Mode::Always && is_edge)) {
             return Err(Refusal::NoImplementation);
         }
-        let members = places.iter().map(|place| self.member(place, several));
+        let members = all.map(|place| self.member(&place, several));
         let members = members.collect::<Result<Vec<Member>, Refusal>>()?;
         // Only a single place can be an edge in this mode: mixtures were refused above.
         if let (Mode::Always, [member]) = (self.mode, members.as_slice()) {
@@ -57,7 +55,10 @@ impl Instance {
             partition: None,
             members,
         };
-        self.run(&[group], None)?;
+        let groups = [group];
+        self.run(&groups, None)?;
+        let folded = groups.into_iter().flat_map(|group| group.members);
+        self.folded.extend(folded.map(|member| member.folded));
         Ok(self.results[0].0)
     }
 
@@ -83,7 +84,7 @@ impl Instance {
         Ok(self.results.iter().map(|sums| sums.0).collect())
     }
 
-    fn member(&self, place: &Place, is_mixed: bool) -> Result<Member, Refusal> {
+    fn member(&mut self, place: &Place, is_mixed: bool) -> Result<Member, Refusal> {
         let near = below(place.near, self.buffers)?;
         // The near side is read as partials, which a tip with states lacks.
         if self.coded[near] || self.lacks_data(near) {
@@ -91,22 +92,26 @@ impl Instance {
         }
         let factors = self.factors(place.weights, place.frequencies)?;
         let mut child = None;
-        let mut folded = Vec::new();
+        let mut folded = self.folded.pop().unwrap_or_default();
+        let wanted = place
+            .edge
+            .map_or(1, |(_, orders)| orders.iter().flatten().count());
+        folded.resize_with(wanted, Matrix::default);
         match place.edge {
-            None => folded.push(Matrix::of_root(self.kernels, &factors)),
+            None => folded[0].set_root(self.kernels, &factors),
             Some((buffer, matrices)) => {
                 let buffer = below(buffer, self.buffers)?;
                 if self.lacks_data(buffer) {
                     return Err(Refusal::OutOfRange);
                 }
                 child = Some(buffer);
-                for index in matrices.into_iter().flatten() {
+                for (index, to) in matrices.into_iter().flatten().zip(&mut folded) {
                     let matrix = &self.matrices[below(index, self.matrices.len())?];
                     if !matrix.is_set() {
                         return Err(Refusal::OutOfRange);
                     }
                     let is_coded = self.coded[buffer];
-                    folded.push(matrix.folded(self.kernels, self.states, &factors, is_coded));
+                    matrix.fold_into(self.kernels, self.states, &factors, is_coded, to);
                 }
             }
         }

@@ -167,27 +167,27 @@ pub(crate) fn runs(steps: &[Step]) -> Vec<&[Step]> {
 /// their children without scaling, none into a buffer that an earlier one of them reads or writes,
 /// or itself reads.
 fn together(steps: &[Step]) -> usize {
-    let updates = steps
-        .iter()
-        .take(TOGETHER_MAX)
-        .map_while(|step| match step {
-            Step::Update(update)
-                if update.order == Order::Post && matches!(update.scaling, Scaling::Keep) =>
-            {
-                Some(update)
-            }
-            _ => None,
-        });
-    let updates: Vec<&Update> = updates.collect();
-    let hinders = |of: &Update, to: usize| of.destination == to || of.sources.contains(&to);
-    // The pairs are few: a search through a list costs less than a set.
-    let is_hindered = |at: &usize| {
-        let to = updates[*at].destination;
-        updates[*at].sources.contains(&to) || updates[..*at].iter().any(|of| hinders(of, to))
+    let plain = |step: &Step| match step {
+        Step::Update(update) => {
+            update.order == Order::Post && matches!(update.scaling, Scaling::Keep)
+        }
+        _ => false,
     };
-    (0..updates.len())
-        .find(is_hindered)
-        .unwrap_or(updates.len())
+    let names = |step: &Step, to: usize| match step {
+        Step::Update(of) => of.destination == to || of.sources.contains(&to),
+        _ => false,
+    };
+    // The pairs are few: a search through a list costs less than a set.
+    let is_next = |at: &usize| match &steps[*at] {
+        Step::Update(update) if plain(&steps[*at]) => {
+            let to = update.destination;
+            !update.sources.contains(&to) && !steps[..*at].iter().any(|step| names(step, to))
+        }
+        _ => false,
+    };
+    (0..steps.len().min(TOGETHER_MAX))
+        .take_while(is_next)
+        .count()
 }
 
 /// Steps that may run together, at most.

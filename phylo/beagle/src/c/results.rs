@@ -324,7 +324,7 @@ unsafe fn roots<'a>(
     frequencies: *const c_int,
     scales: *const c_int,
     items: c_int,
-) -> Result<impl ExactSizeIterator<Item = Place> + use<'a>, Refusal> {
+) -> Result<impl ExactSizeIterator<Item = Place> + Clone + use<'a>, Refusal> {
     // SAFETY: the module's rule.
     let (buffers, weights, frequencies, scales) = unsafe {
         (
@@ -345,11 +345,11 @@ unsafe fn roots<'a>(
 
 /// Edges from the places of their parents.
 unsafe fn edges(
-    places: impl ExactSizeIterator<Item = Place>,
+    places: impl ExactSizeIterator<Item = Place> + Clone,
     children: *const c_int,
     [probabilities, first, second]: [*const c_int; 3],
     items: c_int,
-) -> Result<impl ExactSizeIterator<Item = Place>, Refusal> {
+) -> Result<impl ExactSizeIterator<Item = Place> + Clone, Refusal> {
     // SAFETY: the module's rule.
     let (children, probabilities, first, second) = unsafe {
         (

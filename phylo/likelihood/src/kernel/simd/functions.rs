@@ -40,7 +40,7 @@ fn slow_ln<V: Lanes>(x: V) -> V {
     V::load(&x.to_array().map(libm::log))
 }
 
-/// `e^x`, and `e^x - 1` with all its digits, for x from minus infinity to 0.
+/// `e^x`, and `e^x - 1` with all its digits, for x from minus infinity to 0; `e^x` also to 1.
 #[inline(always)]
 pub(super) fn exponentials<V: Lanes>(x: V) -> (V, V) {
     // Beyond this the result is below the smallest normal double, or 0.
@@ -61,8 +61,8 @@ pub(super) fn exponentials<V: Lanes>(x: V) -> (V, V) {
 pub(super) fn exponentiate<V: Lanes>(x: &mut [Quad]) {
     for quad in x {
         let all = V::load(quad);
-        // The series is for what decays.
-        if all.all_below(V::splat(f64::MIN_POSITIVE)) {
+        // The series is for what decays. An eigenvalue that stands for 0 may be a little above it.
+        if all.all_below(V::splat(GROWTH_MOST)) {
             exponentials(all).0.store(quad);
         } else {
             *quad = quad.map(libm::exp);
@@ -96,6 +96,8 @@ const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 /// e to this is about 2^-1010.
 const LEAST: f64 = -700.0;
+/// Exponents below this are decay, or rounding errors.
+const GROWTH_MOST: f64 = 1.0;
 /// One over the factorials of 2 to 13.
 const TAYLOR: [f64; 12] = {
     let mut all = [0.0; 12];
@@ -160,6 +162,14 @@ mod tests {
                 let x = x.max(LEAST);
                 assert!(units(power, libm::exp(x)) <= 2.0, "{x:e}: {power:e}");
                 assert!(units(less, libm::expm1(x)) <= 2.0, "{x:e}: {less:e}");
+            }
+        }
+        for k in 0..1_000 {
+            let x: [f64; 4] = std::array::from_fn(|lane| 0.001 * f64::from(k) - 0.2 * lane as f64);
+            let mut powers = [x];
+            exponentiate::<Portable>(&mut powers);
+            for (x, power) in x.into_iter().zip(powers[0]) {
+                assert!(units(power, libm::exp(x)) <= 2.0, "{x:e}: {power:e}");
             }
         }
         let ends = [0.0, -0.0, f64::NEG_INFINITY, -1e9];
