@@ -398,8 +398,8 @@ impl Instance {
         ran
     }
 
-    /// On the caller's core, branch by branch: a client changes few lengths at a time, so that lists
-    /// of jobs would take as long as the matrices.
+    /// On the caller's core, branch by branch. A client changes few lengths at a time: lists of
+    /// jobs would take as long as the matrices.
     fn make_matrices(&mut self, branches: impl Iterator<Item = Branch>) -> Result<(), Refusal> {
         // One list serves all branches that have derivatives.
         let mut made = Vec::new();

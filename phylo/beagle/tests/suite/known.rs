@@ -378,7 +378,7 @@ fn mixed(api: &Api, tips: c_int, is_edge: bool) -> Mixed {
         let alone = [0, 1].map(|model: c_int| {
             let first = tips + model * inner;
             let nodes: Vec<c_int> = if is_edge {
-                // Those below both ends: of the node on the way, whose factors are in the root, too.
+                // The factors of the node on the way are in the root, too.
                 (first..root(model)).chain(first..=root(model)).collect()
             } else {
                 (first..=root(model)).collect()
