@@ -1,8 +1,11 @@
 //! Framed units of MPA (RFC 5044, sections 4 and 5): a length, a segment, padding, a CRC; markers.
 //!
 //! Must stay true: only a complete unit with correct CRC and markers is passed on; a unit that is
-//! contiguous in the input is passed on without a copy; at most one unit is buffered.
+//! contiguous in the input is passed on without a copy; at most one unit is buffered. Without CRC and
+//! markers the head of a long unit may be passed on first ([`Deframer::head`]): then nothing behind it
+//! could still refuse its payload.
 
+use crate::wire::ddp::UNTAGGED_BYTES;
 use crate::wire::terminate::Cause;
 use crate::wire::word16;
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -14,6 +17,11 @@ const LENGTH_BYTES: usize = 2;
 const CRC_BYTES: usize = 4;
 /// The longest unit without markers, in bytes.
 const UNIT_BYTES_MAX: usize = unit_bytes(SEGMENT_LENGTH_MAX);
+/// The shortest segment whose payload is sent from its place, or placed as it comes: a copy of less
+/// costs less than a call of the system more.
+pub(crate) const LONG_BYTES: usize = 2048;
+/// The longest head of a unit: its length and the segment's header.
+pub(crate) const HEAD_BYTES: usize = LENGTH_BYTES + UNTAGGED_BYTES;
 /// The longest segment: its length field has 16 bits.
 const SEGMENT_LENGTH_MAX: usize = 0xffff;
 
@@ -53,6 +61,10 @@ pub struct Deframer {
     /// Bytes of the stream before the next unit.
     position: u64,
     held: Vec<u8>,
+    /// The heads of long units are passed on: [`Self::head`].
+    shows_heads: bool,
+    /// The unit whose head was passed on is buffered as a whole.
+    is_refused: bool,
 }
 
 /// Result of one parsing step.
@@ -75,7 +87,41 @@ impl Deframer {
             markers,
             position: 0,
             held: Vec::new(),
+            shows_heads: false,
+            is_refused: false,
         }
+    }
+
+    /// One that passes on the heads of long units, where that is possible.
+    pub(crate) fn showing_heads(crc: bool, markers: bool) -> Self {
+        Self {
+            shows_heads: !crc && !markers,
+            ..Self::new(crc, markers)
+        }
+    }
+
+    /// The head of a long unit, behind its length, and the segment's length: after [`Step::More`].
+    pub(crate) fn head(&self) -> Option<(&[u8], usize)> {
+        let length = word16(&self.held, 0).map(usize::from)?;
+        let is_shown = self.shows_heads && !self.is_refused && length >= LONG_BYTES;
+        let head = self.held.get(LENGTH_BYTES..HEAD_BYTES)?;
+        (is_shown && self.held.len() == HEAD_BYTES).then_some((head, length))
+    }
+
+    /// Buffers the unit whose head was passed on.
+    pub(crate) fn refuse_head(&mut self) {
+        self.is_refused = true;
+    }
+
+    /// Leaves the rest of the unit whose head was passed on to the caller.
+    pub(crate) fn leave_head(&mut self) {
+        self.pass(self.held.len());
+        self.held.clear();
+    }
+
+    /// The caller has taken `count` bytes of a unit.
+    pub(crate) fn pass(&mut self, count: usize) {
+        self.position += count.to_u64();
     }
 
     /// Bytes of the stream before the next expected one.
@@ -116,6 +162,10 @@ impl Deframer {
         let Some(length) = word16(&self.held, front) else {
             return Ok(Step::More);
         };
+        if self.shows_heads && !self.is_refused && usize::from(length) >= LONG_BYTES {
+            self.hold(bytes, HEAD_BYTES);
+            return Ok(Step::More);
+        }
         let count = unit_bytes(length.into());
         let markers = if self.markers {
             markers_within(self.position, count)
@@ -134,6 +184,7 @@ impl Deframer {
         }
         self.held.truncate(LENGTH_BYTES + usize::from(length));
         self.held.drain(..LENGTH_BYTES);
+        self.is_refused = false;
         let position = self.position;
         self.position += total.to_u64();
         Ok(Step::Held(position, crc))
@@ -180,6 +231,11 @@ impl Deframer {
     }
 }
 
+/// Bytes behind the payload of a unit with a segment of that length: padding and the CRC.
+pub(crate) fn tail_bytes(segment_bytes: usize) -> usize {
+    unit_bytes(segment_bytes) - LENGTH_BYTES - segment_bytes
+}
+
 /// A unit's received CRC, which must be correct if CRCs are in use.
 fn check_crc(unit: &[u8], is_used: bool) -> Result<u32, Cause> {
     let (covered, crc) = unit.split_at(unit.len() - CRC_BYTES);
@@ -218,6 +274,17 @@ impl Framer {
             markers,
             position: 0,
         }
+    }
+
+    /// The head of a unit that its caller writes itself, without CRC and markers; none with these.
+    pub(crate) fn head(&self, segment_bytes: usize) -> Option<[u8; LENGTH_BYTES]> {
+        let length = u16::try_from(segment_bytes).ok()?;
+        (!self.crc && !self.markers).then_some(length.to_be_bytes())
+    }
+
+    /// A unit that its caller has written.
+    pub(crate) fn pass(&mut self, segment_bytes: usize) {
+        self.position += unit_bytes(segment_bytes).to_u64();
     }
 
     /// Longest segment whose unit fits into `room` bytes.

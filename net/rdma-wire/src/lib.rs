@@ -63,7 +63,7 @@ pub use domain::{
 };
 pub use memory::{Buffers, Gone, Memory, RegionId};
 pub use pair::{
-    DEPTH_MAX, End, Options, Pair, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup,
+    DEPTH_MAX, End, Options, Pair, Part, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup,
     StartFault, State,
 };
 pub use piece::{

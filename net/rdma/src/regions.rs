@@ -1,4 +1,5 @@
-//! Bytes of registered regions: vectors, and the application's own memory.
+//! Bytes of registered regions: vectors, and the application's own memory. [`Vectors`] has the kernel
+//! read and write them.
 //!
 //! Must stay true: an offset passed here was checked against the region's registration
 //! (`Domain::check`), and is checked against its length once more; the application's own memory is
@@ -6,7 +7,9 @@
 #![allow(unsafe_code)] // memory that the application registers by its address
 
 use sidecore_bare::width::ToU64;
-use sidecore_rdma_wire::{Gone, Memory, RegionId};
+use sidecore_rdma_wire::{Gone, Memory, PIECES_MAX, RegionId};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -161,4 +164,118 @@ impl Memory for Regions {
         self.place(region, offset, &change(old).to_ne_bytes())?;
         Ok(old)
     }
+}
+
+/// Most parts of one call: a unit's memory, and the bytes around it.
+const PARTS_MAX: usize = PIECES_MAX + 3;
+
+/// Parts of one call that sends to, or receives from, a socket: bytes, and memory of regions, which
+/// no call registers or deregisters meanwhile.
+pub(crate) struct Vectors<'a> {
+    regions: &'a mut Regions,
+    parts: [libc::iovec; PARTS_MAX],
+    used: usize,
+    bytes: usize,
+    /// Some of them may only be read.
+    has_sources: bool,
+}
+
+impl<'a> Vectors<'a> {
+    pub(crate) fn new(regions: &'a mut Regions) -> Self {
+        let none = libc::iovec {
+            iov_base: ptr::null_mut(),
+            iov_len: 0,
+        };
+        Self {
+            regions,
+            parts: [none; PARTS_MAX],
+            used: 0,
+            bytes: 0,
+            has_sources: false,
+        }
+    }
+
+    /// Length of all parts.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn add(&mut self, address: *mut u8, count: usize) -> Result<(), Gone> {
+        // There are no more than the parts of a unit.
+        let part = self.parts.get_mut(self.used).ok_or(Gone)?;
+        *part = libc::iovec {
+            iov_base: address.cast(),
+            iov_len: count,
+        };
+        self.used += 1;
+        self.bytes += count;
+        Ok(())
+    }
+
+    /// Adds checked memory of a region.
+    pub(crate) fn memory(
+        &mut self,
+        region: RegionId,
+        offset: u64,
+        count: usize,
+    ) -> Result<(), Gone> {
+        let address = self.regions.range(region, offset, count)?;
+        self.add(address, count)
+    }
+
+    /// Adds bytes to send.
+    pub(crate) fn source(&mut self, bytes: &'a [u8]) -> Result<(), Gone> {
+        self.has_sources = true;
+        // The kernel only reads what is sent.
+        self.add(bytes.as_ptr().cast_mut(), bytes.len())
+    }
+
+    /// Sends them; the number of bytes that the socket has taken, 0 if it has no room.
+    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let header = self.header();
+        // SAFETY: `header` names `used` parts, which are bytes that `'a` keeps, or memory that
+        // `range` found in a vector of ours or that its owner promised (`lend`); the regions are
+        // borrowed, so that none is deregistered meanwhile. The call only reads them.
+        let result = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags) };
+        Ok(count(result)?.unwrap_or(0))
+    }
+
+    /// Receives into them, and behind them into `bytes`; the number of bytes, none if there are
+    /// none, 0 at the end.
+    pub(crate) fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        bytes: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        if self.has_sources || self.add(bytes.as_mut_ptr(), bytes.len()).is_err() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut header = self.header();
+        // SAFETY: as in `send`; none of the parts was added by `source`, so that each may be
+        // written; `bytes` is borrowed for it, and is no part of a region.
+        let result =
+            unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        count(result)
+    }
+
+    fn header(&mut self) -> libc::msghdr {
+        // SAFETY: numbers and pointers, for which zeros are values.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = self.parts.as_mut_ptr();
+        header.msg_iovlen = self.used as _;
+        header
+    }
+}
+
+/// The result of a call that returns a number of bytes; none if it would wait.
+fn count(result: isize) -> io::Result<Option<usize>> {
+    let Ok(count) = usize::try_from(result) else {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+            _ => Err(error),
+        };
+    };
+    Ok(Some(count))
 }

@@ -7,6 +7,7 @@ use sidecore_net::sock::client::{Client, ClientError, Socket};
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,12 @@ pub trait Stream {
         Ok(Sent::NotLent)
     }
 
+    /// The kernel's socket of the stream, if it is one: units are then sent from their memory, and
+    /// received into it.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Looks for an error without reading or writing; for streams that report none so, nothing.
     ///
     /// # Errors
@@ -95,6 +102,10 @@ impl Stream for TcpStream {
         write(self, bytes)
     }
 
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+
     fn check(&mut self) -> io::Result<()> {
         self.take_error()?.map_or(Ok(()), Err)
     }
@@ -116,6 +127,10 @@ impl Stream for Arc<TcpStream> {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         write(self, bytes)
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
     }
 
     fn check(&mut self) -> io::Result<()> {

@@ -3,10 +3,14 @@
 //! Verbs are one-sided: data arrives, and events are raised, without a call of the program. A
 //! thread sleeps on the device's descriptor for that. A program that polls makes progress itself,
 //! so that a message costs no switch of threads; then the thread looks away, and comes back every
-//! [`LEASE`] to see if the program still polls. If it finds data that lay there meanwhile (a
-//! program that waits for a change of its memory), it watches all the time for a while.
+//! [`LEASE`] to see if the program still polls. If the program has run and not polled, and data lay
+//! there meanwhile (it waits for a change of its memory), the thread watches all the time for a
+//! while. A program that had no processor is none of these: it polls as soon as it has one.
 //!
-//! Must stay true: a queue with a requested event is watched; one lock, never held while waiting.
+//! Must stay true: a queue is watched from the request of an event on, until the program polls again
+//! and again: then its polls raise the event, and the thread does within two leases after the last.
+//! Some programs (UCX) request one for good and poll all the same. One lock, never held while
+//! waiting.
 
 use crate::state::Core;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -16,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Polls without a requested event after which the thread looks away.
+/// Polls, since an event was requested, after which the thread looks away.
 const POLLS: u64 = 64;
 /// Time for which it does.
 const LEASE: Duration = Duration::from_millis(1);
@@ -46,10 +50,36 @@ pub(crate) struct Engine {
 pub(crate) struct Watch {
     /// It watches the device.
     watches: bool,
+    /// It is to watch again.
+    is_called: bool,
     /// Polls when it began to watch, or when an event was requested.
     since: u64,
     /// It is not to look away until then.
     until: Option<Instant>,
+    /// The thread that polled last, by the clock of its processor time.
+    poller: Option<libc::clockid_t>,
+}
+
+thread_local! {
+    /// The clock of this thread's processor time.
+    static CLOCK: Option<libc::clockid_t> = {
+        let mut clock = 0;
+        // SAFETY: this thread, and a place for a number.
+        let outcome = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
+        (outcome == 0).then_some(clock)
+    };
+}
+
+/// The processor time on a clock; none of a thread that has ended.
+fn time_on(clock: Option<libc::clockid_t>) -> Option<Duration> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a place for a time.
+    let outcome = unsafe { libc::clock_gettime(clock?, &raw mut time) };
+    let (seconds, rest) = (time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?);
+    (outcome == 0).then_some(Duration::new(seconds, rest))
 }
 
 static ENGINE: Mutex<Option<&'static Engine>> = Mutex::new(None);
@@ -106,10 +136,11 @@ impl Engine {
         let mut core = self.lock();
         // Counted under the lock, where the thread compares it.
         core.polls += 1;
+        core.watch.poller = CLOCK.with(|clock| *clock);
         let watch = &core.watch;
         // Again from time to time: the thread may have had to watch then.
         let polls = core.polls - watch.since;
-        if watch.watches && core.armed == 0 && polls >= POLLS && polls.is_multiple_of(POLLS) {
+        if watch.watches && polls >= POLLS && polls.is_multiple_of(POLLS) {
             self.ring();
         }
         core
@@ -132,6 +163,7 @@ impl Engine {
         // A program that waits for events polls a few times between them.
         core.watch.since = core.polls;
         if !core.watch.watches {
+            core.watch.is_called = true;
             self.ring();
         }
     }
@@ -164,7 +196,7 @@ impl Engine {
             core.progress();
             let polls = core.polls - core.watch.since;
             let may_rest = core.watch.until.is_none_or(|until| Instant::now() >= until);
-            if polls >= POLLS && core.armed == 0 && may_rest {
+            if polls >= POLLS && may_rest {
                 core.watch.watches = false;
                 return;
             }
@@ -184,19 +216,23 @@ impl Engine {
     /// rest.
     fn look_away(&self, backoff: Duration) -> Duration {
         let begun = Instant::now();
-        let mut before = None;
+        let mut before: Option<(u64, Option<Duration>)> = None;
         loop {
             self.sleep(None, LEASE);
             let mut core = self.lock();
-            // A queue with a requested event is watched without a rest: see the module.
-            if core.armed > 0 {
+            if std::mem::take(&mut core.watch.is_called) {
                 return backoff;
             }
-            if before == Some(core.polls) {
-                // No poll for a whole lease. Data that lay here shows a program that waits without
-                // polling.
+            let time = time_on(core.watch.poller);
+            if let Some((polls, earlier)) = before
+                && polls == core.polls
+            {
+                // No poll for a whole lease. Data that lay here while the program ran shows that it
+                // waits without polling.
+                let spent = time.zip(earlier).map(|(now, then)| now.saturating_sub(then));
+                let has_run = spent.is_some_and(|spent| spent >= LEASE / 2);
                 let is_late = core.progress();
-                if !is_late {
+                if !is_late || !has_run {
                     return backoff;
                 }
                 core.watch.until = Some(Instant::now() + backoff);
@@ -206,7 +242,7 @@ impl Engine {
                     false => (2 * backoff).min(WATCHES[1]),
                 };
             }
-            before = Some(core.polls);
+            before = Some((core.polls, time));
         }
     }
 

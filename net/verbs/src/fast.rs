@@ -258,7 +258,7 @@ impl Core {
             let fence = index == 0 && fence;
             // A program's own read comes first in its request.
             let is_confirmation = index > 0 && matches!(work, Work::Read { .. });
-            match self.device.post(connection, Post { id, work, fence }) {
+            match self.device.post_later(connection, Post { id, work, fence }) {
                 Ok(()) => op.parts += 1,
                 // A peer that serves no reads cannot confirm: TCP's taking must do.
                 Err(RdmaError::Post(PostError::NoReads)) if is_confirmation => {}

@@ -364,8 +364,8 @@ pub(crate) mod rsocket {
 
     pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
         match command {
-            // SAFETY: rsocket(7) has these two alone, whose argument is a number.
-            libc::F_GETFL | libc::F_SETFL => unsafe { libc::fcntl(fd, command, argument) },
+            // SAFETY: commands whose argument is a number.
+            libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD => unsafe { libc::fcntl(fd, command, argument) },
             _ => crate::fail(libc::ENOTSUP),
         }
     }

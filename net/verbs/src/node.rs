@@ -1,13 +1,17 @@
-//! The device's file, for programs that look for one before they open the device: UCX passes over
-//! a device without a character device in `/dev/infiniband` that it may read and write.
+//! Calls of the C library that this one answers: about the device's file, and accept4(2).
 //!
-//! There is no such file, so stat(2) and access(2) answer for its path. They are a program's own
-//! calls only where this library is loaded ahead of the C library (`LD_PRELOAD`, as `sidecore rdma
-//! run` does).
+//! Some programs look for a file before they open the device: UCX passes over a device without a
+//! character device in `/dev/infiniband` that it may read and write. There is no such file, so
+//! stat(2) and access(2) answer for its path. `librspreload`, by which programs use `rsocket`
+//! unmodified, has accept(2) and not accept4(2): a program that calls this one would not reach it.
+//!
+//! They are a program's own calls only where this library is loaded ahead of the C library
+//! (`LD_PRELOAD`, as `sidecore rdma run` does).
 //!
 //! Must stay true: every call goes to the next library first, and its answer stands for all paths
-//! but that one; a file that is there is seen as it is. A call that succeeds leaves `errno` as it
-//! was. Both calls are allowed in signal handlers, where dlsym(3) is not: it is called at load.
+//! but that one, and for all sockets; a file that is there is seen as it is. A call that succeeds
+//! leaves `errno` as it was. The calls are allowed in signal handlers, where dlsym(3) is not: it is
+//! called at load.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -21,16 +25,17 @@ const PATH: &CStr = c"/dev/infiniband/sidecore-verbs0";
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = {
     extern "C" fn loaded() {
-        for next in [&STAT, &STAT64, &XSTAT, &XSTAT64, &ACCESS] {
+        for next in [&STAT, &STAT64, &XSTAT, &XSTAT64, &ACCESS, &ACCEPT4, &ACCEPT, &FCNTL] {
             next.address();
         }
     }
     loaded
 };
 
-/// A function of the libraries behind this one, looked up once.
+/// A function of the libraries behind this one, or of all, looked up once.
 struct Next {
     name: &'static CStr,
+    of_all: bool,
     found: AtomicPtr<c_void>,
 }
 
@@ -38,7 +43,16 @@ impl Next {
     const fn new(name: &'static CStr) -> Self {
         Self {
             name,
+            of_all: false,
             found: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// The one that the program calls.
+    const fn of_all(name: &'static CStr) -> Self {
+        Self {
+            of_all: true,
+            ..Self::new(name)
         }
     }
 
@@ -49,8 +63,12 @@ impl Next {
         if !found.is_null() {
             return found;
         }
+        let from = match self.of_all {
+            true => libc::RTLD_DEFAULT,
+            false => libc::RTLD_NEXT,
+        };
         // SAFETY: dlsym(3) takes a name that ends with a zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let found = unsafe { libc::dlsym(from, self.name.as_ptr()) };
         self.found.store(found, Ordering::Relaxed);
         found
     }
@@ -138,5 +156,60 @@ unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
             }
             failed => failed,
         }
+    }
+}
+
+static ACCEPT4: Next = Next::new(c"accept4");
+static ACCEPT: Next = Next::of_all(c"accept");
+static FCNTL: Next = Next::of_all(c"fcntl");
+
+/// accept4(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut libc::sockaddr,
+    count: *mut libc::socklen_t,
+    flags: c_int,
+) -> c_int {
+    type Accept4 = unsafe extern "C" fn(
+        c_int,
+        *mut libc::sockaddr,
+        *mut libc::socklen_t,
+        c_int,
+    ) -> c_int;
+    type Accept =
+        unsafe extern "C" fn(c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> c_int;
+    type Fcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
+    let before = crate::last_errno();
+    // SAFETY: as of stat(2).
+    unsafe {
+        let next: Option<Accept4> = std::mem::transmute(ACCEPT4.address());
+        let Some(next) = next else {
+            return crate::fail(libc::ENOSYS);
+        };
+        let accepted = next(fd, address, count, flags);
+        let known = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // librspreload's descriptors are no sockets of the kernel, and its accept knows them.
+        if accepted >= 0 || crate::last_errno() != libc::ENOTSOCK || flags & !known != 0 {
+            return accepted;
+        }
+        let accept: Option<Accept> = std::mem::transmute(ACCEPT.address());
+        let fcntl: Option<Fcntl> = std::mem::transmute(FCNTL.address());
+        let (Some(accept), Some(fcntl)) = (accept, fcntl) else {
+            return accepted;
+        };
+        let accepted = accept(fd, address, count);
+        if accepted < 0 {
+            return accepted;
+        }
+        if flags & libc::SOCK_NONBLOCK != 0 {
+            let shown = fcntl(accepted, libc::F_GETFL);
+            fcntl(accepted, libc::F_SETFL, shown.max(0) | libc::O_NONBLOCK);
+        }
+        if flags & libc::SOCK_CLOEXEC != 0 {
+            fcntl(accepted, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+        crate::errno(before);
+        accepted
     }
 }

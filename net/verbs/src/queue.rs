@@ -115,9 +115,8 @@ impl Core {
         let Some(cq) = self.cqs.get(handle) else {
             return false;
         };
-        // A queue that is gone would keep the thread watching for ever.
-        let (channel, was_armed) = (cq.channel.take(), cq.armed.take());
-        self.armed -= usize::from(was_armed.is_some());
+        cq.armed = None;
+        let channel = cq.channel.take();
         let Some(channel) = channel.and_then(|channel| self.channels.get(channel)) else {
             return false;
         };
@@ -486,9 +485,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
         };
         // The wider request stays.
         let only_solicited = solicited_only != 0 && found.armed != Some(false);
-        if found.armed.replace(only_solicited).is_none() {
-            core.armed += 1;
-        }
+        found.armed = Some(only_solicited);
         // Data that arrived before this request raises nothing by itself: the thread looks at once.
         engine.watch(&mut core);
         0

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 
 /// Completions that one poll of the device takes.
-const TAKEN_MAX: usize = 64;
+const TAKEN_MAX: usize = 8;
 
 /// All state of the process.
 pub(crate) struct Core {
@@ -42,8 +42,6 @@ pub(crate) struct Core {
     pub(crate) listeners: HashMap<ListenerId, u32>,
     /// Room for a request's inline data, which is kept for the next call.
     pub(crate) inline: Vec<u8>,
-    /// Queues that wait to raise an event.
-    pub(crate) armed: usize,
     /// Polls of completion queues, all in all, and in vain since the last success.
     pub(crate) polls: u64,
     pub(crate) vain: u32,
@@ -97,7 +95,6 @@ impl Core {
             connections: HashMap::new(),
             listeners: HashMap::new(),
             inline: Vec::new(),
-            armed: 0,
             polls: 0,
             vain: 0,
             exchange: Exchange::default(),
@@ -133,8 +130,9 @@ impl Core {
         all.all(|&connection| self.device.is_drained(connection))
     }
 
-    /// Records completions of the device.
+    /// Sends what was posted, and records completions of the device.
     pub(crate) fn book_completions(&mut self) {
+        self.device.send_posted();
         // On the stack: a poll is the hot path and allocates nothing.
         let mut taken = [None; TAKEN_MAX];
         while let Ok(count @ 1..) = self.device.poll(self.queue, &mut taken) {
@@ -334,7 +332,6 @@ impl Core {
         // Errors raise solicited events, too (ibv_req_notify_cq(3)): a program that waits must see
         // them.
         if target.push(wc, of, solicited || wc.status != IBV_WC_SUCCESS) {
-            self.armed -= 1;
             self.raise(cq);
         }
     }

@@ -259,6 +259,28 @@ fn ucx_s_messages_are_measured() {
     }
 }
 
+/// netcat accepts by accept4(2), which librspreload does not have, and curl opens without waiting.
+#[test]
+fn programs_on_rsocket_accept_as_they_like() {
+    let preload = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
+    if !is_installed("nc") || !is_installed("curl") || !Path::new(preload).is_file() {
+        return;
+    }
+    let library = library().join("libibverbs.so.1");
+    let under = format!("env LD_PRELOAD={}:{preload}", library.display());
+    let listen = |port| {
+        format!(
+            "sh -c \"printf 'HTTP/1.0 200 OK\\r\\n\\r\\nserved' | {under} nc -lN 127.0.0.1 {port}\""
+        )
+    };
+    let ask = format!("sh -c 'echo asked | {under} nc -N 127.0.0.1 7171'");
+    let said = pair(&listen(7171), &ask, 7171);
+    assert!(said.contains("asked") && said.contains("served"), "{said}");
+    let ask = format!("{under} curl -s http://127.0.0.1:7172/");
+    let said = pair(&listen(7172), &ask, 7172);
+    assert!(said.contains("GET / HTTP") && said.contains("served"), "{said}");
+}
+
 /// Open MPI on UCX: every byte and sum is compared.
 #[test]
 fn ranks_of_open_mpi_exchange_messages_over_ucx() {

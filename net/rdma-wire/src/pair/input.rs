@@ -10,8 +10,8 @@ use super::responses::{Response, check_atomic, check_read};
 use super::sends::Outstanding;
 use super::{Pair, request_cause, tagged_cause};
 use crate::domain::{Access, Domain};
-use crate::memory::Memory;
-use crate::piece::{Fault, PIECES_MAX};
+use crate::memory::{Memory, RegionId};
+use crate::piece::{Fault, PIECES_MAX, Piece};
 use crate::wire::ddp::{
     ATOMIC_BYTES, ATOMIC_RESPONSE_BYTES, AtomicRequest, AtomicResponse, Header, IMMEDIATE_BYTES,
     Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, READ_BYTES,
@@ -21,7 +21,32 @@ use crate::wire::terminate::{Cause, Terminate};
 use crate::wire::{segment_length, word64};
 use crate::work::{Completion, Kind, Status};
 use crate::{End, Stag};
-use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_bare::width::ToUsize;
+
+/// A segment's payload.
+#[derive(Debug, Clone, Copy)]
+enum Payload<'a> {
+    Here(&'a [u8]),
+    /// It was placed as it came: so many bytes.
+    Placed(u32),
+}
+
+impl<'a> Payload<'a> {
+    fn count(self) -> u32 {
+        match self {
+            Self::Here(bytes) => segment_length(bytes),
+            Self::Placed(count) => count,
+        }
+    }
+
+    /// Those that are not placed yet.
+    fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Here(bytes) => bytes,
+            Self::Placed(_) => &[],
+        }
+    }
+}
 
 /// An untagged segment after DDP's checks.
 struct Untagged<'a> {
@@ -29,7 +54,7 @@ struct Untagged<'a> {
     opcode: Opcode,
     invalidate: Stag,
     offset: u32,
-    payload: &'a [u8],
+    payload: Payload<'a>,
 }
 
 /// A tagged segment after DDP's checks.
@@ -37,9 +62,12 @@ struct Tagged<'a> {
     last: bool,
     stag: Stag,
     offset: u64,
-    payload: &'a [u8],
+    payload: Payload<'a>,
     mark: Mark,
 }
+
+/// Where bytes of a payload belong, and how many.
+pub(super) type Places = arrayvec::ArrayVec<((RegionId, u64), u32), PIECES_MAX>;
 
 impl Pair {
     /// Processes a segment; a fault ends the pair.
@@ -55,7 +83,11 @@ impl Pair {
             self.may_send = true;
             return;
         }
-        if let Err(cause) = self.segment(segment, mark, domain, memory) {
+        let read = Header::read(segment).ok_or(Cause::Framing);
+        let outcome = read.and_then(|(header, payload)| {
+            self.segment(&header, Payload::Here(payload), mark, domain, memory)
+        });
+        if let Err(cause) = outcome {
             let is_read = Header::read(segment)
                 .is_some_and(|(header, _)| Opcode::of(header.opcode) == Some(Opcode::ReadRequest));
             self.fail(Terminate::blaming(cause, segment, is_read));
@@ -64,14 +96,29 @@ impl Pair {
         self.may_send = true;
     }
 
+    /// Processes a segment of `count` bytes of payload that was placed as it came.
+    pub(super) fn take_placed<M: Memory + ?Sized>(
+        &mut self,
+        header: &Header,
+        count: u32,
+        domain: &mut Domain,
+        memory: &mut M,
+    ) -> Result<(), Cause> {
+        self.may_be_empty = false;
+        self.may_send = true;
+        // Its position is of no use: without CRCs nothing is placed out of order.
+        let mark = (self.deframer.awaited(), 0);
+        self.segment(header, Payload::Placed(count), mark, domain, memory)
+    }
+
     fn segment<M: Memory + ?Sized>(
         &mut self,
-        segment: &[u8],
+        header: &Header,
+        payload: Payload<'_>,
         mark: Mark,
         domain: &mut Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
-        let (header, payload) = Header::read(segment).ok_or(Cause::Framing)?;
         match header.target {
             Target::Tagged { stag, offset } => {
                 let tagged = Tagged {
@@ -81,7 +128,7 @@ impl Pair {
                     payload,
                     mark,
                 };
-                self.take_tagged(&header, tagged, domain, memory)
+                self.take_tagged(header, tagged, domain, memory)
             }
             Target::Untagged {
                 invalidate,
@@ -150,7 +197,7 @@ impl Pair {
             QUEUE_REQUEST => self.request_came(message, domain, memory),
             QUEUE_TERMINATE => {
                 let terminate =
-                    Terminate::read(message.payload).ok_or(Cause::OperationUnspecified)?;
+                    Terminate::read(message.payload.bytes()).ok_or(Cause::OperationUnspecified)?;
                 // No reply: a terminate message is the last one each way (RFC 5040, section 5.4).
                 self.finish(End::Received(terminate));
                 Ok(())
@@ -167,17 +214,47 @@ impl Pair {
         memory: &mut M,
     ) -> Result<(), Cause> {
         // A message of no bytes accesses no memory, so nothing is checked.
-        if write.payload.is_empty() {
+        if write.payload.count() == 0 {
             return Ok(());
         }
-        let (bytes, rights) = (write.payload.len().to_u64(), Access::REMOTE_WRITE);
+        let (bytes, rights) = (write.payload.count().into(), Access::REMOTE_WRITE);
         let place = domain
             .check(self.id, write.stag, write.offset, bytes, rights)
             .map_err(tagged_cause)?;
+        let Payload::Here(bytes) = write.payload else {
+            return Ok(());
+        };
         let written = self
             .placements
-            .write(place, write.payload, Some(write.mark), memory);
+            .write(place, bytes, Some(write.mark), memory);
         written.map_err(|_| Cause::DdpCatastrophic)
+    }
+
+    /// The read that a response of `bytes` bytes belongs to, its bytes up to now, and with them.
+    pub(super) fn check_response(
+        &self,
+        stag: Stag,
+        offset: u64,
+        bytes: u32,
+        last: bool,
+    ) -> Result<(Piece, u32), Cause> {
+        // Requests are answered in their order, so this one belongs to the oldest.
+        let Some(&Outstanding::Read { into, at }) = self.sends.outstanding.front() else {
+            return Err(Cause::UnexpectedOpcode);
+        };
+        if stag != into.stag {
+            return Err(Cause::TaggedStag);
+        }
+        // `into` was checked when it was posted: the sum fits into 64 bits. Exactly the next bytes:
+        // TCP keeps the order, so a gap or an overlap is a fault of the responder.
+        if offset != into.offset + u64::from(at) || bytes > into.bytes - at {
+            return Err(Cause::TaggedBounds);
+        }
+        let now = at + bytes;
+        if last && now != into.bytes {
+            return Err(Cause::TaggedBounds);
+        }
+        Ok((into, now))
     }
 
     fn read_answered<M: Memory + ?Sized>(
@@ -187,38 +264,28 @@ impl Pair {
         memory: &mut M,
     ) -> Result<(), Cause> {
         let payload = response.payload;
-        // Requests are answered in their order, so this one belongs to the oldest.
-        let (into, at) = match self.sends.outstanding.front() {
-            Some(Outstanding::Ready) if payload.is_empty() && response.last => {
-                self.sends.outstanding.pop_front();
-                return Ok(());
-            }
-            Some(Outstanding::Read { into, at }) => (*into, *at),
-            _ => return Err(Cause::UnexpectedOpcode),
-        };
-        if response.stag != into.stag {
-            return Err(Cause::TaggedStag);
+        let bytes = payload.count();
+        if let Some(Outstanding::Ready) = self.sends.outstanding.front()
+            && bytes == 0
+            && response.last
+        {
+            self.sends.outstanding.pop_front();
+            return Ok(());
         }
-        // `into` was checked when it was posted: the sum fits into 64 bits. Exactly the next bytes:
-        // TCP keeps the order, so a gap or an overlap is a fault of the responder.
-        let bytes = segment_length(payload);
-        if response.offset != into.offset + u64::from(at) || bytes > into.bytes - at {
-            return Err(Cause::TaggedBounds);
-        }
-        let now = at + bytes;
-        if response.last && now != into.bytes {
-            return Err(Cause::TaggedBounds);
-        }
-        if !payload.is_empty() {
+        let (stag, offset) = (response.stag, response.offset);
+        let (into, now) = self.check_response(stag, offset, bytes, response.last)?;
+        if bytes > 0 {
             // Again, although it was checked at posting: the region may be deregistered by now.
             let rights = Access::LOCAL_WRITE;
             let place = domain
-                .check(self.id, into.stag, response.offset, bytes.into(), rights)
+                .check(self.id, into.stag, offset, bytes.into(), rights)
                 .map_err(tagged_cause)?;
-            let written = self
-                .placements
-                .write(place, payload, Some(response.mark), memory);
-            written.map_err(|_| Cause::DdpCatastrophic)?;
+            if let Payload::Here(bytes) = payload {
+                let written = self
+                    .placements
+                    .write(place, bytes, Some(response.mark), memory);
+                written.map_err(|_| Cause::DdpCatastrophic)?;
+            }
         }
         if response.last {
             self.sends.outstanding.pop_front();
@@ -250,7 +317,7 @@ impl Pair {
         domain: &mut Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
-        let bytes = segment_length(message.payload);
+        let bytes = message.payload.count();
         let is_immediate = matches!(
             message.opcode,
             Opcode::Immediate | Opcode::ImmediateSolicited
@@ -291,7 +358,9 @@ impl Pair {
             self.msn_in.advance(QUEUE_SEND);
             self.completions.push(Completion {
                 bytes: at,
-                immediate: is_immediate.then(|| word64(message.payload, 0)).flatten(),
+                immediate: is_immediate
+                    .then(|| word64(message.payload.bytes(), 0))
+                    .flatten(),
                 invalidated,
                 solicited: message.opcode.is_solicited(),
                 ..completion(incoming.receive.id, Kind::Receive, Status::Done)
@@ -304,33 +373,55 @@ impl Pair {
     fn scatter<M: Memory + ?Sized>(
         &mut self,
         incoming: &Incoming,
-        payload: &[u8],
+        payload: Payload<'_>,
         domain: &Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
         // All places are checked before the first byte is placed.
-        let mut places = arrayvec::ArrayVec::<_, PIECES_MAX>::new();
-        let (mut skip, mut rest) = (incoming.at, payload);
+        let places = self.message_places(incoming, incoming.at, payload.count(), domain)?;
+        let mut rest = payload.bytes();
+        for (place, count) in places {
+            let (now, later) = rest.split_at(rest.len().min(count.to_usize()));
+            rest = later;
+            if !now.is_empty() {
+                let written = self.placements.write(place, now, None, memory);
+                written.map_err(|_| Cause::DdpCatastrophic)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a message's `bytes` bytes from `at` on belong.
+    pub(super) fn message_places(
+        &self,
+        incoming: &Incoming,
+        at: u32,
+        bytes: u32,
+        domain: &Domain,
+    ) -> Result<Places, Cause> {
+        let mut places = Places::new();
+        let (mut skip, mut rest) = (at, bytes);
         for piece in &incoming.receive.pieces {
             let from = skip.min(piece.bytes);
             skip -= from;
-            let room = (piece.bytes - from).to_usize();
-            let (now, later) = rest.split_at(rest.len().min(room));
-            rest = later;
-            if !now.is_empty() {
-                let (offset, bytes) = (piece.offset.wrapping_add(from.into()), now.len().to_u64());
+            let count = rest.min(piece.bytes - from);
+            rest -= count;
+            if count > 0 {
+                let offset = piece.offset.wrapping_add(from.into());
                 // Memory of ours is gone: not a fault of the peer.
                 let place = domain
-                    .check(self.id, piece.stag, offset, bytes, Access::LOCAL_WRITE)
+                    .check(
+                        self.id,
+                        piece.stag,
+                        offset,
+                        count.into(),
+                        Access::LOCAL_WRITE,
+                    )
                     .map_err(|_| Cause::LocalCatastrophic)?;
-                places.push((place, now));
+                places.push((place, count));
             }
         }
-        for (place, bytes) in places {
-            let written = self.placements.write(place, bytes, None, memory);
-            written.map_err(|_| Cause::DdpCatastrophic)?;
-        }
-        Ok(())
+        Ok(places)
     }
 
     fn invalidate(&mut self, stag: Stag, domain: &mut Domain) -> Result<(), Cause> {
@@ -386,11 +477,12 @@ fn single<T>(
     if message.offset != 0 {
         return Err(Cause::InvalidOffset);
     }
-    if message.payload.len() > bytes {
+    let payload = message.payload.bytes();
+    if payload.len() > bytes {
         return Err(Cause::TooLong);
     }
-    if !message.last || message.payload.len() < bytes {
+    if !message.last || payload.len() < bytes {
         return Err(Cause::OperationUnspecified);
     }
-    read(message.payload).ok_or(Cause::OperationUnspecified)
+    read(payload).ok_or(Cause::OperationUnspecified)
 }

@@ -5,7 +5,8 @@
 //! - `options`: the properties of a pair;
 //! - `start`: the start frames, and their consequences;
 //! - `input`: a received segment, its checks in the order of the layers, its placement;
-//! - `ahead`: placements in memory, and those of segments received out of order;
+//! - `ahead`: placements in memory, those of segments received out of order, and those of long ones
+//!   as they come;
 //! - `output`: the next unit to send, which `units` writes;
 //! - `sends`, `receives`, `responses`, `completions`: the queues, each with its bound.
 
@@ -21,6 +22,7 @@ mod start;
 mod units;
 
 pub use options::{DEPTH_MAX, Options, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup};
+pub use units::Part;
 
 use crate::domain::{Access, Domain, PairId};
 use crate::framing::{Deframer, Step};
@@ -29,14 +31,14 @@ use crate::piece::{Fault, Piece, PostError, Receive, SharedId, message_bytes};
 use crate::wire::mpa::{Side, StartError};
 use crate::wire::terminate::{Cause, Terminate};
 use crate::work::{Completion, Kind, Post};
-use ahead::{Mark, Placements};
+use ahead::{Landing, Mark, Placements};
 use completions::Completions;
 use output::Current;
 use receives::ReceiveQueue;
 use responses::Responses;
 use sends::SendQueue;
 use start::Handshake;
-use units::{MessageNumbers, Units};
+use units::{Lent, MessageNumbers, Units};
 
 /// Stages of a pair's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,12 +109,16 @@ pub struct Pair {
     msn_in: MessageNumbers,
     receives: ReceiveQueue,
     placements: Placements,
+    /// The unit whose payload is placed as it comes.
+    landing: Option<Landing>,
 
     units: Units,
     sends: SendQueue,
     responses: Responses,
     /// The message being sent.
     current: Option<Current>,
+    /// The unit whose payload is sent from its place.
+    lent: Option<Lent>,
     /// Responses and work alternate; true if a response is next.
     response_first: bool,
     farewell: Option<Terminate>,
@@ -162,10 +168,12 @@ impl Pair {
             msn_in: MessageNumbers::first(),
             receives: ReceiveQueue::new(&options),
             placements: Placements::default(),
+            landing: None,
             units: Units::new(),
             sends: SendQueue::new(options.send_depth, options.ord),
             responses: Responses::new(options.ird),
             current: None,
+            lent: None,
             response_first: false,
             farewell: None,
             closing: false,
@@ -256,8 +264,9 @@ impl Pair {
                     self.fail_start(StartFault::NotRequested);
                     return all;
                 }
+                State::Open if self.landing.is_some() => self.land(&mut bytes, domain, memory),
                 State::Open => match self.deframer.step(&mut bytes) {
-                    Ok(Step::More) => return all,
+                    Ok(Step::More) => self.begin_landing(domain, memory),
                     Ok(Step::There(segment, position, crc)) => {
                         // Copied only if it has to wait: the stream's buffer is not ours.
                         if self.lacks_receive(segment, domain) {
@@ -297,6 +306,7 @@ impl Pair {
             // RFC 5044, section 7.2: an end within a message is no orderly one.
             State::Open
                 if self.deframer.is_between()
+                    && self.landing.is_none()
                     && self.receives.incoming.is_none()
                     && self.stalled.is_none() =>
             {
@@ -309,6 +319,8 @@ impl Pair {
     /// The connection is lost.
     pub fn lose(&mut self) {
         self.finish(End::Lost);
+        // Nobody reads the rest of it.
+        self.lent = None;
     }
 
     /// Ends posting; [`Self::wants_shutdown`] is true when everything was sent.
@@ -460,6 +472,9 @@ impl Pair {
         self.sends.flush(&mut self.completions);
         self.receives.flush(&mut self.completions);
         self.current = None;
+        self.landing = None;
+        // One that was begun goes on: what follows it would otherwise be read as its payload.
+        self.lent.take_if(|lent| !lent.is_begun());
         self.responses.clear();
         self.placements.clear();
         self.stalled = None;

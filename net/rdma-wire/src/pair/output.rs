@@ -1,16 +1,22 @@
 //! The next unit to send: last data, responses and work in turn, each message completely before the
 //! next (RFC 5041, section 5.2: sequential messages are the simplest, and every peer accepts them).
 //!
+//! A long unit without a CRC may be lent to the owner, who sends its payload from its place
+//! ([`Pair::lend`]). It is done once the stream has taken all of it.
+//!
 //! Must stay true: a unit is at most as long as configured; local memory is checked again when it
-//! is read, since it may have been deregistered meanwhile.
+//! is read, since it may have been deregistered meanwhile; nothing is sent between the parts of a
+//! unit.
 
 use super::responses::{Response, check_atomic, check_read};
 use super::sends::Outstanding;
+use super::units::{Lent, Part, Source};
 use super::{Pair, Ready, SEGMENT_BYTES_MIN, State};
 use crate::Stag;
 use crate::domain::{Access, Domain, PairId};
-use crate::memory::Memory;
-use crate::piece::{Fault, Piece, message_bytes};
+use crate::framing::tail_bytes;
+use crate::memory::{Gone, Memory, RegionId};
+use crate::piece::{Fault, Piece, Pieces, message_bytes};
 use crate::wire::ddp::{
     AtomicRequest, AtomicResponse, Header, Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST,
     QUEUE_SEND, QUEUE_TERMINATE, ReadRequest, Target,
@@ -18,6 +24,11 @@ use crate::wire::ddp::{
 use crate::wire::terminate::{Cause, Terminate};
 use crate::work::{Status, Work};
 use sidecore_bare::width::{ToU64, ToUsize};
+
+/// Least payload of a unit that is lent: several shorter ones leave in one copy.
+const LENT_BYTES_MIN: u32 = 16 << 10;
+/// Padding and the CRC's field, at their longest.
+const TAIL: [u8; 7] = [0; 7];
 
 /// The message being sent.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +63,10 @@ impl Pair {
                 self.state = State::Ended;
             }
             return count;
+        }
+        // Its owner sends the unit that it has borrowed.
+        if self.lent.is_some() {
+            return 0;
         }
         let room = target.len().min(self.options.segment_bytes);
         if room < SEGMENT_BYTES_MIN {
@@ -89,12 +104,168 @@ impl Pair {
     pub fn wants_to_transmit(&self) -> bool {
         self.handshake.has_output()
             || self.farewell.is_some()
+            || self.lent.is_some()
             || (self.state == State::Open
                 && self.may_send
                 && (self.ready.is_some()
                     || self.current.is_some()
                     || !self.responses.is_empty()
                     || self.sends.may_begin()))
+    }
+
+    /// Lends the next unit, if it is a long one without a CRC: then its owner sends the parts that
+    /// [`Self::lent`] shows, and calls [`Self::taken`].
+    pub fn lend(&mut self, domain: &Domain) -> bool {
+        if self.lent.is_none() {
+            self.lent = self.lendable(domain);
+        }
+        self.lent.is_some()
+    }
+
+    /// True while a unit is lent.
+    #[must_use]
+    pub fn is_lending(&self) -> bool {
+        self.lent.is_some()
+    }
+
+    fn lendable(&mut self, domain: &Domain) -> Option<Lent> {
+        let is_ready = self.state == State::Open && self.may_send && self.ready.is_none();
+        if !is_ready || self.handshake.has_output() {
+            return None;
+        }
+        if self.current.is_none() {
+            self.current = self.choose();
+        }
+        let (source, opcode, place, at, whole) = match self.current? {
+            Current::Response => {
+                let Response::Read { request, at } = self.responses.first()? else {
+                    return None;
+                };
+                let place = response_place(&request, at);
+                let whole = request.count;
+                (
+                    Source::Read(request),
+                    Opcode::ReadResponse,
+                    place,
+                    at,
+                    whole,
+                )
+            }
+            Current::Work(at) => {
+                let work = &self.sends.unsent()?.work;
+                let (opcode, place, pieces) = self.message(work, at)?;
+                let whole = message_bytes(pieces)?;
+                let source = match opcode {
+                    Opcode::Write => Source::Write(pieces.clone()),
+                    _ => Source::Send(pieces.clone()),
+                };
+                (source, opcode, place, at, whole)
+            }
+        };
+        let header = Header::new(false, opcode, place);
+        let rest = whole.checked_sub(at)?;
+        let room = self.options.segment_bytes;
+        let (bytes, last) = self.units.part(room, &header, rest);
+        if bytes < LENT_BYTES_MIN {
+            return None;
+        }
+        let header = Header { last, ..header };
+        let lent = Lent {
+            head: self.units.head(&header, bytes)?,
+            source,
+            at,
+            bytes,
+            last,
+            tail: tail_bytes(header.count() + bytes.to_usize()),
+            gone: 0,
+        };
+        // One whose memory is gone is sent, and fails, as any other.
+        let is_there = self.lent_places(&lent, 0, domain, &mut |_, _, _| {});
+        is_there.is_some().then_some(lent)
+    }
+
+    /// The parts of the unit that is lent which the stream has not taken, in their order.
+    ///
+    /// # Errors
+    /// [`Gone`]: its memory was deregistered, and the stream cannot go on.
+    pub fn lent<'p>(&'p self, domain: &Domain, part: &mut dyn FnMut(Part<'p>)) -> Result<(), Gone> {
+        let Some(lent) = &self.lent else {
+            return Ok(());
+        };
+        let head = lent.gone.min(lent.head.len());
+        if head < lent.head.len() {
+            part(Part::Bytes(&lent.head[head..]));
+        }
+        let payload = (lent.gone - head).min(lent.bytes.to_usize());
+        let from = u32::try_from(payload).unwrap_or(lent.bytes);
+        if from < lent.bytes {
+            let places = self.lent_places(lent, from, domain, &mut |region, offset, count| {
+                part(Part::Memory(region, offset, count));
+            });
+            places.ok_or(Gone)?;
+        }
+        let tail = lent.gone - head - payload;
+        part(Part::Bytes(&TAIL[tail..lent.tail]));
+        Ok(())
+    }
+
+    /// The stream has taken the next `count` bytes of the unit that is lent; true if that was all.
+    pub fn taken(&mut self, count: usize) -> bool {
+        let Some(lent) = &mut self.lent else {
+            return true;
+        };
+        lent.gone += count;
+        if lent.gone < lent.count() {
+            return false;
+        }
+        let Some(lent) = self.lent.take() else {
+            return true;
+        };
+        let segment = lent.count() - lent.tail - 2;
+        self.units.framer.pass(segment);
+        // Everything was flushed otherwise.
+        if self.state == State::Open {
+            self.end_lent(&lent);
+        }
+        true
+    }
+
+    fn end_lent(&mut self, lent: &Lent) {
+        let at = lent.at + lent.bytes;
+        match &lent.source {
+            Source::Read(_) => {
+                self.responses.advance(lent.bytes);
+                if lent.last {
+                    self.responses.pop();
+                    self.current = None;
+                }
+            }
+            Source::Send(_) | Source::Write(_) => {
+                let is_send = matches!(lent.source, Source::Send(_));
+                self.end_part(at, lent.last, is_send);
+            }
+        }
+    }
+
+    /// Where the lent payload's bytes from `from` on are; none if they are not registered.
+    fn lent_places(
+        &self,
+        lent: &Lent,
+        from: u32,
+        domain: &Domain,
+        place: &mut dyn FnMut(RegionId, u64, usize),
+    ) -> Option<()> {
+        let (at, bytes) = (lent.at + from, lent.bytes - from);
+        match &lent.source {
+            Source::Read(request) => {
+                let (region, offset) = check_read(self.id, request, at, bytes, domain).ok()?;
+                place(region, offset, bytes.to_usize());
+                Some(())
+            }
+            Source::Send(pieces) | Source::Write(pieces) => {
+                each_place(self.id, pieces, at, bytes.to_usize(), domain, place).ok()
+            }
+        }
     }
 
     fn transmit_ready(&mut self, ready: Ready, target: &mut [u8]) -> usize {
@@ -184,13 +355,9 @@ impl Pair {
                 (self.units.message(target, queue, opcode, &bytes), true)
             }
             Some(Response::Read { request, at }) => {
-                let place = Target::Tagged {
-                    stag: request.sink,
-                    // The sink is the peer's: whether its range wraps is for the peer to check.
-                    offset: request.sink_offset.wrapping_add(at.into()),
-                };
+                let place = response_place(&request, at);
                 let header = Header::new(false, Opcode::ReadResponse, place);
-                let (bytes, last) = self.units.part(target, &header, request.count - at);
+                let (bytes, last) = self.units.part(target.len(), &header, request.count - at);
                 // A read of no bytes names no memory.
                 let source = if bytes == 0 {
                     None
@@ -241,7 +408,37 @@ impl Pair {
             self.current = None; // never: it was begun
             return Ok(0);
         };
-        let (opcode, place, pieces) = match &post.work {
+        let Some((opcode, place, pieces)) = self.message(&post.work, at) else {
+            return Ok(self.transmit_short_work(target));
+        };
+        let whole = message_bytes(pieces).unwrap_or(0);
+        let header = Header::new(false, opcode, place);
+        let (bytes, last) = self.units.part(target.len(), &header, whole - at);
+        let header = Header { last, ..header };
+        let count = self.units.write(target, &header, bytes, |target| {
+            gather(self.id, pieces, at, target, domain, memory).map_err(Trouble::Local)
+        })?;
+        self.end_part(at + bytes, last, opcode != Opcode::Write);
+        Ok(count)
+    }
+
+    /// A message or write up to `at` was sent.
+    fn end_part(&mut self, at: u32, last: bool, is_send: bool) {
+        if !last {
+            self.current = Some(Current::Work(at));
+            return;
+        }
+        // All segments of a message have its number.
+        if is_send {
+            self.units.end_message(QUEUE_SEND);
+        }
+        self.current = None;
+        self.sends.sent(at, &mut self.completions);
+    }
+
+    /// The message or write of some work from `at` on; none for other work.
+    fn message<'w>(&self, work: &'w Work, at: u32) -> Option<(Opcode, Target, &'w Pieces)> {
+        match work {
             Work::Send {
                 pieces,
                 invalidate,
@@ -254,37 +451,17 @@ impl Pair {
                     (true, true) => Opcode::SendSolicitedInvalidate,
                 };
                 let place = self.units.target(QUEUE_SEND, *invalidate, at);
-                (opcode, place, pieces)
+                Some((opcode, place, pieces))
             }
             Work::Write { pieces, remote } => {
                 let place = Target::Tagged {
                     stag: remote.stag,
                     offset: remote.offset.wrapping_add(at.into()),
                 };
-                (Opcode::Write, place, pieces)
+                Some((Opcode::Write, place, pieces))
             }
-            Work::Immediate { .. } | Work::Read { .. } | Work::Atomic { .. } => {
-                return Ok(self.transmit_short_work(target));
-            }
-        };
-        let whole = message_bytes(pieces).unwrap_or(0);
-        let header = Header::new(false, opcode, place);
-        let (bytes, last) = self.units.part(target, &header, whole - at);
-        let header = Header { last, ..header };
-        let count = self.units.write(target, &header, bytes, |target| {
-            gather(self.id, pieces, at, target, domain, memory).map_err(Trouble::Local)
-        })?;
-        if last {
-            // All segments of a message have its number.
-            if matches!(post.work, Work::Send { .. }) {
-                self.units.end_message(QUEUE_SEND);
-            }
-            self.current = None;
-            self.sends.sent(whole, &mut self.completions);
-        } else {
-            self.current = Some(Current::Work(at + bytes));
+            Work::Immediate { .. } | Work::Read { .. } | Work::Atomic { .. } => None,
         }
-        Ok(count)
     }
 
     /// Sends the first unsent work, which fits into one unit.
@@ -335,6 +512,15 @@ impl Pair {
     }
 }
 
+/// Where the peer puts a response's bytes from `at` on.
+fn response_place(request: &ReadRequest, at: u32) -> Target {
+    Target::Tagged {
+        stag: request.sink,
+        // The sink is the peer's: whether its range wraps is for the peer to check.
+        offset: request.sink_offset.wrapping_add(at.into()),
+    }
+}
+
 /// Reads a message's bytes from `at` on into all of `target`.
 fn gather<M: Memory + ?Sized>(
     id: PairId,
@@ -344,20 +530,44 @@ fn gather<M: Memory + ?Sized>(
     domain: &Domain,
     memory: &mut M,
 ) -> Result<(), Fault> {
-    let mut skip = at;
+    let mut outcome = Ok(());
+    each_place(
+        id,
+        pieces,
+        at,
+        target.len(),
+        domain,
+        &mut |region, offset, count| {
+            let (now, later) = std::mem::take(&mut target).split_at_mut(count);
+            target = later;
+            if memory.fetch(region, offset, now).is_err() {
+                outcome = Err(Fault::Bounds);
+            }
+        },
+    )?;
+    outcome
+}
+
+/// Passes on where a message's `bytes` bytes from `at` on are, each place with its length.
+fn each_place(
+    id: PairId,
+    pieces: &[Piece],
+    at: u32,
+    bytes: usize,
+    domain: &Domain,
+    place: &mut dyn FnMut(RegionId, u64, usize),
+) -> Result<(), Fault> {
+    let (mut skip, mut rest) = (at, bytes);
     for piece in pieces {
         let from = skip.min(piece.bytes);
         skip -= from;
-        let count = target.len().min((piece.bytes - from).to_usize());
-        let (now, later) = target.split_at_mut(count);
-        target = later;
-        if !now.is_empty() {
-            let (offset, bytes) = (piece.offset.wrapping_add(from.into()), count.to_u64());
+        let count = rest.min((piece.bytes - from).to_usize());
+        rest -= count;
+        if count > 0 {
+            let offset = piece.offset.wrapping_add(from.into());
             // No right is needed: an owner may always read its regions.
-            let place = domain.check(id, piece.stag, offset, bytes, Access::NONE)?;
-            memory
-                .fetch(place.0, place.1, now)
-                .map_err(|_| Fault::Bounds)?;
+            let found = domain.check(id, piece.stag, offset, count.to_u64(), Access::NONE)?;
+            place(found.0, found.1, count);
         }
     }
     Ok(())

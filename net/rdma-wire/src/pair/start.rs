@@ -256,7 +256,7 @@ impl Pair {
         let crc = crc || self.options.crc;
         // Each side decides on the markers that it receives (RFC 5044, section 7.1.1).
         self.units.framer = Framer::new(crc, markers);
-        self.deframer = Deframer::new(crc, self.options.markers);
+        self.deframer = Deframer::showing_heads(crc, self.options.markers);
         self.state = State::Open;
     }
 

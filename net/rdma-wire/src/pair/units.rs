@@ -1,9 +1,12 @@
 //! Units to send: framed segments with their headers, numbered in their queues.
 
 use crate::Stag;
-use crate::framing::Framer;
-use crate::wire::ddp::{Header, Opcode, QUEUES, Target};
+use crate::framing::{Framer, HEAD_BYTES};
+use crate::memory::RegionId;
+use crate::piece::Pieces;
+use crate::wire::ddp::{Header, Opcode, QUEUES, ReadRequest, Target};
 use crate::wire::segment_length;
+use arrayvec::ArrayVec;
 use sidecore_bare::width::ToUsize;
 use std::convert::Infallible;
 
@@ -28,6 +31,49 @@ impl MessageNumbers {
             *number = number.wrapping_add(1);
         }
     }
+}
+
+/// A unit whose payload is sent from its place.
+#[derive(Debug)]
+pub(super) struct Lent {
+    pub(super) head: ArrayVec<u8, HEAD_BYTES>,
+    pub(super) source: Source,
+    /// The payload: its place in the message, its length; true if it is the message's last.
+    pub(super) at: u32,
+    pub(super) bytes: u32,
+    pub(super) last: bool,
+    /// Padding and an empty CRC.
+    pub(super) tail: usize,
+    /// Bytes of the unit that the stream has taken.
+    pub(super) gone: usize,
+}
+
+/// A message whose payload is sent from its place.
+#[derive(Debug)]
+pub(super) enum Source {
+    Send(Pieces),
+    Write(Pieces),
+    Read(ReadRequest),
+}
+
+impl Lent {
+    /// True if the stream has taken some of it.
+    pub(super) fn is_begun(&self) -> bool {
+        self.gone > 0
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.head.len() + self.bytes.to_usize() + self.tail
+    }
+}
+
+/// A part of a unit that is lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// Bytes of the pair.
+    Bytes(&'a [u8]),
+    /// So many bytes of a region from an offset on.
+    Memory(RegionId, u64, usize),
 }
 
 /// Writer of units.
@@ -60,11 +106,25 @@ impl Units {
         self.numbers.advance(queue);
     }
 
-    /// Bytes of the next segment of a message with `rest` bytes left; true if it is the last.
-    pub(super) fn part(&self, target: &[u8], header: &Header, rest: u32) -> (u32, bool) {
-        let room = self.framer.segment_bytes_max(target.len()) - header.count();
+    /// Bytes of the next segment, in a unit of `room` bytes at most, of a message with `rest` bytes
+    /// left; true if it is the last.
+    pub(super) fn part(&self, room: usize, header: &Header, rest: u32) -> (u32, bool) {
+        let room = self.framer.segment_bytes_max(room) - header.count();
         let bytes = rest.min(u32::try_from(room).unwrap_or(u32::MAX));
         (bytes, bytes == rest)
+    }
+
+    /// The head of a unit whose payload of `bytes` bytes its caller sends itself; none if units have
+    /// CRCs or markers.
+    pub(super) fn head(&self, header: &Header, bytes: u32) -> Option<ArrayVec<u8, HEAD_BYTES>> {
+        let length = self.framer.head(header.count() + bytes.to_usize())?;
+        let mut head = [0; HEAD_BYTES];
+        let (front, back) = head.split_at_mut(length.len());
+        front.copy_from_slice(&length);
+        header.write(back);
+        let mut head = ArrayVec::from(head);
+        head.truncate(length.len() + header.count());
+        Some(head)
     }
 
     /// A unit with the header's segment of `bytes` bytes, which `fill` writes; its length.

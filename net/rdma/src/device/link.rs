@@ -1,11 +1,11 @@
-//! One connection of a device; and those that it is opening: their time limit, and the delay of
-//! their first messages.
+//! One connection of a device, its posted work, and the one that is looked at first; and those that
+//! it is opening: their time limit, and the delay of their first messages.
 
-use super::transport::{Net, Wire};
+use super::transport::{Net, Ready, Wire};
 use super::{ConnectionId, Device, Queues};
 use crate::flow::{Flow, Moved};
 use crate::stream::Session;
-use crate::{Adapter, State};
+use crate::{Adapter, Post, RdmaError, State};
 use rustix::event::epoll::EventFlags;
 use rustix::net::sockopt;
 use sidecore_rdma_wire::Pair;
@@ -52,6 +52,10 @@ pub(super) enum Reported {
 impl Link {
     /// Events of a kernel socket that it waits for; none once it is over.
     pub(super) fn wanted(&self, is_blocked: bool) -> EventFlags {
+        // A failed stream whose data waits for a receive would be reported for ever.
+        if self.flow.broke_at().is_some() {
+            return EventFlags::ONESHOT;
+        }
         let mut wanted = EventFlags::empty();
         // While a message waits for a receive, the stream is not read: TCP slows the peer.
         if !self.flow.has_ended && !self.flow.pair.is_stalled() {
@@ -175,6 +179,52 @@ const BYTES_ACKED: usize = 120;
 /// Default time limit for opening a connection.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Successive looks at all sockets that found the same one alone.
+const FAVOURED: u32 = 4;
+/// Looks at that one alone between two at all.
+const LOOKS_ALONE: u32 = 7;
+
+/// The kernel socket that alone has had data of late. It is asked for data at once: epoll, which
+/// would be asked first, is one more call of the system for each message.
+#[derive(Debug, Default)]
+pub(super) struct Favourite {
+    index: Option<u32>,
+    streak: u32,
+    looks: u32,
+}
+
+impl Favourite {
+    /// The connection to look at alone; none if it is time for all.
+    pub(super) fn next(&mut self, is_stack: bool) -> Option<u32> {
+        if is_stack || self.streak < FAVOURED || self.looks == LOOKS_ALONE {
+            self.looks = 0;
+            return None;
+        }
+        self.looks += 1;
+        self.index
+    }
+
+    /// All have been looked at.
+    pub(super) fn saw(&mut self, ready: &[Ready]) {
+        match ready {
+            [] => {}
+            &[Ready::Link(index)] if self.index == Some(index) => {
+                self.streak = self.streak.saturating_add(1);
+            }
+            &[Ready::Link(index)] => (self.index, self.streak) = (Some(index), 1),
+            // Others are at work, too: epoll knows which.
+            _ => self.streak = 0,
+        }
+    }
+
+    /// A connection leaves its place.
+    pub(super) fn forget(&mut self, index: u32) {
+        if self.index == Some(index) {
+            *self = Self::default();
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Opening {
     /// In the order of their beginning.
@@ -246,6 +296,43 @@ impl Opening {
 }
 
 impl Device {
+    /// Posts work, and sends as much as there is room for.
+    ///
+    /// # Errors
+    /// The pair refuses it.
+    pub fn post(&mut self, connection: ConnectionId, post: Post) -> Result<(), RdmaError> {
+        self.post_later(connection, post)?;
+        self.send_posted();
+        Ok(())
+    }
+
+    /// Posts work that is sent together with what follows: [`Self::send_posted`]; at the latest by
+    /// the next [`Self::post`] or [`Self::progress`].
+    ///
+    /// # Errors
+    /// The pair refuses it.
+    pub fn post_later(&mut self, connection: ConnectionId, post: Post) -> Result<(), RdmaError> {
+        let link = self.links.live(connection);
+        let link = link.ok_or(RdmaError::Unknown("connection"))?;
+        // Even if it was released: the pair itself refuses work once it is closing.
+        link.flow.pair.post(post, &self.adapter.domain)?;
+        // Work that waits for room is sent when there is some.
+        if !link.is_blocked && !self.unsent.contains(&connection.index) {
+            self.unsent.push(connection.index);
+        }
+        Ok(())
+    }
+
+    /// Sends posted work, as much as there is room for.
+    pub fn send_posted(&mut self) {
+        while let Some(index) = self.unsent.pop() {
+            if let Some(link) = self.links.at(index) {
+                let moved = link.write(&mut self.net, &mut self.adapter);
+                self.settle(index, moved);
+            }
+        }
+    }
+
     /// Aborts attempts to connect after `limit`, by default a minute; [`Event::Ended`] reports it.
     /// Checked in [`Self::progress`] and [`Self::wait`].
     ///

@@ -21,8 +21,8 @@ pub use ids::{ConnectionId, Event, ListenerId, QueueId, Queued, Queues};
 pub use transport::Transport;
 
 use crate::flow::BUFFER_BYTES;
-use crate::{Adapter, Options, Post, RdmaError, Receive, State};
-use link::{Link, Opening};
+use crate::{Adapter, Options, RdmaError, Receive, State};
+use link::{Favourite, Link, Opening};
 use shared::Shared;
 use sidecore_rdma_wire::{Pair, PairId};
 use std::collections::VecDeque;
@@ -68,6 +68,9 @@ pub struct Device {
     /// Closed connections that have not ended yet.
     lingering: Vec<u32>,
     ready: Vec<Ready>,
+    favourite: Favourite,
+    /// Connections with work that was posted and not sent.
+    unsent: Vec<u32>,
     /// A descriptor of its owner has something.
     is_watched_ready: bool,
     buffer: Vec<u8>,
@@ -101,6 +104,8 @@ impl Device {
             blocked: VecDeque::new(),
             lingering: Vec::new(),
             ready: Vec::new(),
+            favourite: Favourite::default(),
+            unsent: Vec::new(),
             is_watched_ready: false,
             buffer: vec![0; BUFFER_BYTES],
             opening: Opening::new(),
@@ -286,23 +291,6 @@ impl Device {
         })
     }
 
-    /// Posts work, and sends as much as there is room for.
-    ///
-    /// # Errors
-    /// The pair refuses it.
-    pub fn post(&mut self, connection: ConnectionId, post: Post) -> Result<(), RdmaError> {
-        let link = self.links.live(connection);
-        let link = link.ok_or(RdmaError::Unknown("connection"))?;
-        // Even if it was released: the pair itself refuses work once it is closing.
-        link.flow.pair.post(post, &self.adapter.domain)?;
-        // Work that waits for room is sent when there is some.
-        if !link.is_blocked {
-            let moved = link.write(&mut self.net, &mut self.adapter);
-            self.settle(connection.index, moved);
-        }
-        Ok(())
-    }
-
     /// Posts a buffer for a message of the peer. Allowed from [`Event::Requested`] on, so that it
     /// is there before the first message.
     ///
@@ -381,16 +369,32 @@ impl Device {
     /// # Errors
     /// The engine is gone, and all its connections with it.
     pub fn progress(&mut self) -> Result<bool, RdmaError> {
+        self.send_posted();
         // Its allocation is used again; meanwhile `advance` borrows the whole device.
         let mut ready = std::mem::take(&mut self.ready);
-        let polled = self.net.poll(&mut ready);
+        let polled = match self.favourite.next(self.net.is_stack()) {
+            Some(index) => {
+                ready.push(Ready::Link(index));
+                Ok(())
+            }
+            None => {
+                let polled = self.net.poll(&mut ready);
+                self.favourite.saw(&ready);
+                polled
+            }
+        };
         let mut moved = false;
         for &one in &ready {
-            moved = true;
             match one {
-                Ready::Link(index) => self.advance(index),
-                Ready::Listener(index) => self.take_connections(index),
-                Ready::Watched => self.is_watched_ready = true,
+                Ready::Link(index) => moved |= self.advance(index),
+                Ready::Listener(index) => {
+                    moved = true;
+                    self.take_connections(index);
+                }
+                Ready::Watched => {
+                    moved = true;
+                    self.is_watched_ready = true;
+                }
             }
         }
         ready.clear();
@@ -551,6 +555,8 @@ impl Device {
         }
         // Lists by place are cleared here: the place is used again at once.
         self.net.close(link.wire);
+        self.favourite.forget(index);
+        self.unsent.retain(|&other| other != index);
         for list in [&mut self.busy, &mut self.blocked] {
             list.retain(|&other| other != index);
         }

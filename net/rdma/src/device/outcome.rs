@@ -18,13 +18,15 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 impl Device {
-    /// Makes progress on a connection, and reports the results.
-    pub(super) fn advance(&mut self, index: u32) {
+    /// Makes progress on a connection, and reports the results; true if a byte moved, or its end.
+    pub(super) fn advance(&mut self, index: u32) -> bool {
         let Some(link) = self.links.at(index) else {
-            return;
+            return false;
         };
         let moved = link.progress(&mut self.net, &mut self.buffer, &mut self.adapter);
+        let has_moved = moved.as_ref().map_or(true, |moved| moved.anything);
         self.settle(index, moved);
+        has_moved
     }
 
     /// Records the result of progress.
@@ -52,6 +54,10 @@ impl Device {
         if moved.is_blocked && !link.is_blocked {
             link.is_blocked = true;
             self.blocked.push_back(index);
+        }
+        // What had arrived is kept for a receive, for some time.
+        if link.flow.broke_at().is_some() && !self.lingering.contains(&index) {
+            self.lingering.push(index);
         }
         // Its stream may have no further event although data is left.
         if moved.has_more {
@@ -205,9 +211,11 @@ impl Device {
             let Some(link) = self.links.at(index) else {
                 continue;
             };
-            let since = link.released.or(link.leaving);
+            let broke_at = link.flow.broke_at();
+            let since = link.released.or(link.leaving).or(broke_at);
             let is_late = since.is_some_and(|since| now.saturating_duration_since(since) >= LINGER);
-            if is_late && link.released.is_none() && link.is_being_taken() {
+            let may_go_on = link.released.is_none() && broke_at.is_none();
+            if is_late && may_go_on && link.is_being_taken() {
                 // Slow, but alive.
                 link.leaving = Some(now);
                 continue;

@@ -12,10 +12,25 @@ use sidecore_rdma::{
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Without CRCs, long units are sent from their memory and received into it.
+fn without_crcs() -> Options {
+    Options {
+        crc: false,
+        segment_bytes: usize::MAX,
+        ..Options::default()
+    }
+}
+
 #[test]
 fn bytes_go_every_way_there_is() {
-    everywhere(Options::default(), |two| {
-        let (ours, theirs) = two.connected(Options::default());
+    for options in [Options::default(), without_crcs()] {
+        bytes_go(options);
+    }
+}
+
+fn bytes_go(options: Options) {
+    everywhere(options, move |two| {
+        let (ours, theirs) = two.connected(options);
         let text: Vec<u8> = (0..300_000_u32).map(|byte| (byte * 7) as u8).collect();
         let local = two.client.register(text.clone());
         let remote = two.server.register(vec![0; text.len()]);
@@ -207,6 +222,56 @@ fn a_peer_without_receives_does_not_hold_up_an_end() {
     assert_eq!(two.end(false), End::Lost);
     // The reset reaches a peer that reads nothing.
     two.client.device.close(ours).expect("a connection");
+    assert_eq!(two.end(true), End::Lost);
+}
+
+#[test]
+fn what_waits_for_a_receive_outlasts_a_reset_of_the_peer() {
+    let options = Options {
+        waits_for_receives: true,
+        receive_depth: 4,
+        setup: Setup::PeerToPeer(ReadyBy::Message),
+        ..without_crcs()
+    };
+    let local = "127.0.0.1:0".parse().expect("an address");
+    let mut two = Two::over(|| Transport::Kernel, local, options);
+    let (ours, theirs) = two.connected(options);
+    let source = two.client.register((0..200).collect());
+    let into = two.server.register(vec![0; 200]);
+    for id in 0..4 {
+        let post = work(id, send(source, 200, None));
+        two.client.device.post(ours, post).expect("room");
+    }
+    // A message that the client never reads makes the end of its socket a reset.
+    let post = work(9, send(into, 200, None));
+    two.server.device.post(theirs, post).expect("room");
+    while two.server.queued.is_empty() {
+        two.server.turn();
+    }
+    two.server.queued.clear();
+    two.client.device.abort(ours).expect("a connection");
+    // It finds the reset, and has more to send, too.
+    for id in 0..100 {
+        let post = work(id, send(into, 200, None));
+        two.server.device.post(theirs, post).ok();
+        two.server.turn();
+    }
+    assert_eq!(two.server.events, []);
+    for id in 20..24 {
+        let receive = Receive {
+            id,
+            pieces: Pieces::from_iter([into.piece(0, 200)]),
+        };
+        let posted = two.server.device.post_receive(theirs, receive);
+        posted.expect("what had arrived is not lost");
+        let came = two.until(|two| {
+            let mut all = two.server.queued.iter();
+            let at = all.position(|one| one.completion.kind == Kind::Receive)?;
+            Some(two.server.queued.remove(at))
+        });
+        let completion = came.completion;
+        assert_eq!((completion.id, completion.status), (id, Status::Done));
+    }
     assert_eq!(two.end(true), End::Lost);
 }
 
