@@ -225,7 +225,9 @@ fn carry(from: &mut Side, to: &mut Side, choices: &mut Choices) -> [usize; 2] {
             lent += count;
             continue;
         }
-        let count = from.pair.transmit(&mut target, &from.domain, &mut from.memory);
+        let count = from
+            .pair
+            .transmit(&mut target, &from.domain, &mut from.memory);
         if count == 0 {
             break;
         }
@@ -352,7 +354,10 @@ fn a_region_that_leaves_within_a_unit_ends_the_pair_and_takes_no_byte_more() {
     let unit = a.transmit();
     let before = b.bytes().to_vec();
     b.receive(&unit[..30_000]);
-    assert_eq!(b.pair.landing(&b.domain, &mut |_, _, _| {}), 60_000 - (30_000 - 16));
+    assert_eq!(
+        b.pair.landing(&b.domain, &mut |_, _, _| {}),
+        60_000 - (30_000 - 16)
+    );
     let tag = b.stag;
     b.domain.deregister(tag).expect("it is registered");
     assert_eq!(b.pair.landing(&b.domain, &mut |_, _, _| {}), 0);
@@ -377,7 +382,9 @@ fn a_lent_unit_is_sent_to_its_end_before_anything_else() {
     assert!(a.pair.lend(&a.domain));
     a.pair.taken(100);
     // A fault of the peer: an unknown queue.
-    let unit = [0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let unit = [
+        0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
     a.receive(&unit);
     assert!(matches!(a.pair.end(), Some(End::Sent(_))));
     // Its work is flushed, and the stream is within its unit.

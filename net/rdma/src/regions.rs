@@ -1,5 +1,5 @@
-//! Bytes of registered regions: vectors, and the application's own memory. [`Vectors`] has the kernel
-//! read and write them.
+//! Bytes of registered regions: vectors, and the application's own memory. [`Vectors`] has the
+//! kernel read and write them.
 //!
 //! Must stay true: an offset passed here was checked against the region's registration
 //! (`Domain::check`), and is checked against its length once more; the application's own memory is
@@ -250,6 +250,19 @@ impl<'a> Vectors<'a> {
     ) -> io::Result<Option<usize>> {
         if self.has_sources || self.add(bytes.as_mut_ptr(), bytes.len()).is_err() {
             return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if self.used == 1 {
+            // The usual case, and the cheaper call.
+            // SAFETY: `bytes` is borrowed for this call, which writes at most its length.
+            let result = unsafe {
+                libc::recv(
+                    socket.as_raw_fd(),
+                    bytes.as_mut_ptr().cast(),
+                    bytes.len(),
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            return count(result);
         }
         let mut header = self.header();
         // SAFETY: as in `send`; none of the parts was added by `source`, so that each may be

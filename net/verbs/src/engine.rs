@@ -7,8 +7,9 @@
 //! there meanwhile (it waits for a change of its memory), the thread watches all the time for a
 //! while. A program that had no processor is none of these: it polls as soon as it has one.
 //!
-//! Must stay true: a queue is watched from the request of an event on, until the program polls again
-//! and again: then its polls raise the event, and the thread does within two leases after the last.
+//! Must stay true: a queue is watched from the request of an event on, until the program polls
+//! again and again: then its polls raise the event, and the thread does within two leases after the
+//! last.
 //! Some programs (UCX) request one for good and poll all the same. One lock, never held while
 //! waiting.
 
@@ -229,7 +230,9 @@ impl Engine {
             {
                 // No poll for a whole lease. Data that lay here while the program ran shows that it
                 // waits without polling.
-                let spent = time.zip(earlier).map(|(now, then)| now.saturating_sub(then));
+                let spent = time
+                    .zip(earlier)
+                    .map(|(now, then)| now.saturating_sub(then));
                 let has_run = spent.is_some_and(|spent| spent >= LEASE / 2);
                 let is_late = core.progress();
                 if !is_late || !has_run {

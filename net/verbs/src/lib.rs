@@ -365,7 +365,9 @@ pub(crate) mod rsocket {
     pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
         match command {
             // SAFETY: commands whose argument is a number.
-            libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD => unsafe { libc::fcntl(fd, command, argument) },
+            libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD => unsafe {
+                libc::fcntl(fd, command, argument)
+            },
             _ => crate::fail(libc::ENOTSUP),
         }
     }

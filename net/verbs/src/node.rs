@@ -25,7 +25,9 @@ const PATH: &CStr = c"/dev/infiniband/sidecore-verbs0";
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = {
     extern "C" fn loaded() {
-        for next in [&STAT, &STAT64, &XSTAT, &XSTAT64, &ACCESS, &ACCEPT4, &ACCEPT, &FCNTL] {
+        for next in [
+            &STAT, &STAT64, &XSTAT, &XSTAT64, &ACCESS, &ACCEPT4, &ACCEPT, &FCNTL,
+        ] {
             next.address();
         }
     }
@@ -171,14 +173,9 @@ unsafe extern "C" fn accept4(
     count: *mut libc::socklen_t,
     flags: c_int,
 ) -> c_int {
-    type Accept4 = unsafe extern "C" fn(
-        c_int,
-        *mut libc::sockaddr,
-        *mut libc::socklen_t,
-        c_int,
-    ) -> c_int;
-    type Accept =
-        unsafe extern "C" fn(c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> c_int;
+    type Accept4 =
+        unsafe extern "C" fn(c_int, *mut libc::sockaddr, *mut libc::socklen_t, c_int) -> c_int;
+    type Accept = unsafe extern "C" fn(c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> c_int;
     type Fcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
     let before = crate::last_errno();
     // SAFETY: as of stat(2).

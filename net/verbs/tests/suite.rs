@@ -278,7 +278,10 @@ fn programs_on_rsocket_accept_as_they_like() {
     assert!(said.contains("asked") && said.contains("served"), "{said}");
     let ask = format!("{under} curl -s http://127.0.0.1:7172/");
     let said = pair(&listen(7172), &ask, 7172);
-    assert!(said.contains("GET / HTTP") && said.contains("served"), "{said}");
+    assert!(
+        said.contains("GET / HTTP") && said.contains("served"),
+        "{said}"
+    );
 }
 
 /// Open MPI on UCX: every byte and sum is compared.
