@@ -1,9 +1,9 @@
 //! Framed units of MPA (RFC 5044, sections 4 and 5): a length, a segment, padding, a CRC; markers.
 //!
 //! Must stay true: only a complete unit with correct CRC and markers is passed on; a unit that is
-//! contiguous in the input is passed on without a copy; at most one unit is buffered. Without CRC and
-//! markers the head of a long unit may be passed on first ([`Deframer::head`]): then nothing behind it
-//! could still refuse its payload.
+//! contiguous in the input is passed on without a copy; at most one unit is buffered. Without CRC
+//! and markers the head of a long unit may be passed on first ([`Deframer::head`]): then nothing
+//! behind it could still refuse its payload.
 
 use crate::wire::ddp::UNTAGGED_BYTES;
 use crate::wire::terminate::Cause;

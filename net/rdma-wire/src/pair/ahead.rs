@@ -6,15 +6,15 @@
 //! here: when its turn comes, each segment is checked like any other, and only the copy is skipped.
 //!
 //! And long units without a CRC whose payload is placed as it comes, by [`Pair::receive`] or by the
-//! owner, who may read a stream straight into the place ([`Pair::landing`]). Their heads are checked
-//! first, and nothing behind the payload can refuse it.
+//! owner, who may read a stream straight into the place ([`Pair::landing`]). Their heads are
+//! checked first, and nothing behind the payload can refuse it.
 //!
 //! Must stay true: memory ends up as if everything had arrived in order; therefore a placement is
 //! forgotten, and repeated in order, once anything else is placed over it. All writes of a pair to
-//! memory go through [`Placements`], except for those of [`Landing`]: where these are, no CRC is, and
-//! without CRCs nothing is placed out of order.
+//! memory go through [`Placements`], except for those of [`Landing`]: where these are, no CRC is,
+//! and without CRCs nothing is placed out of order.
 
-use super::input::Places;
+use super::input::{Places, message_places};
 use super::sends::Outstanding;
 use super::{Pair, State, tagged_cause};
 use crate::domain::{Access, Domain, PairId};
@@ -194,87 +194,15 @@ impl Pair {
             at: 0,
             tail: tail_bytes(length),
         };
-        if is_missing || !self.may_land(&landing, domain) {
+        if is_missing || !may_land(self, &landing, domain) {
             self.deframer.refuse_head();
             return;
         }
         self.deframer.leave_head();
         self.landing = Some(landing);
         let mut rest = &payload[..];
-        if let Err(cause) = self.land_payload(&mut rest, domain, memory) {
-            self.fail_landing(cause);
-        }
-    }
-
-    /// True if the whole unit passes its checks. Its receive is begun, which its fault would flush.
-    fn may_land(&mut self, landing: &Landing, domain: &mut Domain) -> bool {
-        let header = &landing.header;
-        let Some(opcode) = Opcode::of(header.opcode) else {
-            return false;
-        };
-        let is_right = match header.target {
-            Target::Tagged { stag, offset } if opcode == Opcode::ReadResponse => self
-                .check_response(stag, offset, landing.bytes, header.last)
-                .is_ok(),
-            Target::Tagged { .. } => opcode == Opcode::Write,
-            Target::Untagged {
-                queue, msn, offset, ..
-            } => {
-                let is_next = self.msn_in.of(QUEUE_SEND) == Some(msn) && queue == QUEUE_SEND;
-                is_next && self.may_fill(opcode, offset, landing.bytes, domain)
-            }
-        };
-        header.ddp_version
-            && header.rdmap_version
-            && is_right
-            && self.landing_places(landing, domain).is_ok()
-    }
-
-    /// True if a segment at `offset` of a message continues, or begins, one with room for it.
-    fn may_fill(&mut self, opcode: Opcode, offset: u32, bytes: u32, domain: &mut Domain) -> bool {
-        use Opcode::{Send, SendInvalidate, SendSolicited, SendSolicitedInvalidate};
-        if !matches!(
-            opcode,
-            Send | SendInvalidate | SendSolicited | SendSolicitedInvalidate
-        ) {
-            return false;
-        }
-        if self.receives.incoming.is_none() {
-            // Otherwise a message that begins in its middle would take a receive.
-            if offset != 0 {
-                return false;
-            }
-            let unread = self.completions.receives();
-            let Ok(incoming) = self.receives.begin(opcode, unread, domain) else {
-                return false;
-            };
-            self.receives.incoming = Some(incoming);
-        }
-        self.receives.incoming.as_ref().is_some_and(|incoming| {
-            incoming.opcode == opcode
-                && incoming.at == offset
-                && bytes <= incoming.room - incoming.at
-        })
-    }
-
-    /// Where the rest of its payload belongs.
-    fn landing_places(&self, landing: &Landing, domain: &Domain) -> Result<Places, Cause> {
-        let (at, bytes) = (landing.at, landing.bytes - landing.at);
-        let rights = match Opcode::of(landing.header.opcode) {
-            Some(Opcode::Write) => Access::REMOTE_WRITE,
-            _ => Access::LOCAL_WRITE,
-        };
-        match landing.header.target {
-            Target::Tagged { stag, offset } => {
-                let offset = offset.checked_add(at.into()).ok_or(Cause::TaggedWrap)?;
-                // Each time: the region may be deregistered between two parts of a unit.
-                let place = domain.check(self.id, stag, offset, bytes.into(), rights);
-                Ok(Places::from_iter([(place.map_err(tagged_cause)?, bytes)]))
-            }
-            Target::Untagged { .. } => match &self.receives.incoming {
-                Some(incoming) => self.message_places(incoming, incoming.at + at, bytes, domain),
-                None => Err(Cause::LocalCatastrophic), // never: it was begun
-            },
+        if let Err(cause) = land_payload(self, &mut rest, domain, memory) {
+            fail_landing(self, cause);
         }
     }
 
@@ -285,8 +213,8 @@ impl Pair {
         domain: &mut Domain,
         memory: &mut M,
     ) {
-        if let Err(cause) = self.land_payload(bytes, domain, memory) {
-            self.fail_landing(cause);
+        if let Err(cause) = land_payload(self, bytes, domain, memory) {
+            fail_landing(self, cause);
             return;
         }
         let Some(landing) = self.landing.as_mut() else {
@@ -303,46 +231,9 @@ impl Pair {
         }
         let (header, count) = (landing.header, landing.bytes);
         if let Err(cause) = self.take_placed(&header, count, domain, memory) {
-            self.fail_landing(cause);
+            fail_landing(self, cause);
         }
         self.landing = None;
-    }
-
-    fn land_payload<M: Memory + ?Sized>(
-        &mut self,
-        bytes: &mut &[u8],
-        domain: &Domain,
-        memory: &mut M,
-    ) -> Result<(), Cause> {
-        let Some(landing) = &self.landing else {
-            return Ok(());
-        };
-        if landing.at == landing.bytes || bytes.is_empty() {
-            return Ok(());
-        }
-        for (place, room) in self.landing_places(landing, domain)? {
-            let (now, later) = bytes.split_at(bytes.len().min(room.to_usize()));
-            if now.is_empty() {
-                break;
-            }
-            *bytes = later;
-            memory
-                .place(place.0, place.1, now)
-                .map_err(|_| Cause::DdpCatastrophic)?;
-            self.landed(now.len());
-        }
-        Ok(())
-    }
-
-    /// Ends with a fault of the unit that was being placed.
-    fn fail_landing(&mut self, cause: Cause) {
-        let mut terminate = Terminate::new(cause);
-        if let Some(landing) = self.landing.take() {
-            terminate.ddp = landing.header.bytes();
-            let length = landing.bytes.to_usize() + landing.header.count();
-            terminate.segment_bytes = Some(u16::try_from(length).unwrap_or(u16::MAX));
-        }
-        self.fail(terminate);
     }
 
     /// The places of the stream's next bytes, each with its region, its offset and its length: the
@@ -353,7 +244,7 @@ impl Pair {
             return 0;
         };
         // The next bytes report what is wrong.
-        let places = self.landing_places(landing, domain).unwrap_or_default();
+        let places = landing_places(self, landing, domain).unwrap_or_default();
         places
             .iter()
             .map(|&((region, offset), bytes)| {
@@ -410,4 +301,111 @@ impl Pair {
         }
         placed
     }
+}
+
+/// True if the whole unit passes its checks. Its receive is begun, which its fault would flush.
+fn may_land(pair: &mut Pair, landing: &Landing, domain: &mut Domain) -> bool {
+    let header = &landing.header;
+    let Some(opcode) = Opcode::of(header.opcode) else {
+        return false;
+    };
+    let is_right = match header.target {
+        Target::Tagged { stag, offset } if opcode == Opcode::ReadResponse => pair
+            .check_response(stag, offset, landing.bytes, header.last)
+            .is_ok(),
+        Target::Tagged { .. } => opcode == Opcode::Write,
+        Target::Untagged {
+            queue, msn, offset, ..
+        } => {
+            let is_next = pair.msn_in.of(QUEUE_SEND) == Some(msn) && queue == QUEUE_SEND;
+            is_next && may_fill(pair, opcode, offset, landing.bytes, domain)
+        }
+    };
+    header.ddp_version
+        && header.rdmap_version
+        && is_right
+        && landing_places(pair, landing, domain).is_ok()
+}
+
+/// True if a segment at `offset` of a message continues, or begins, one with room for it.
+fn may_fill(pair: &mut Pair, opcode: Opcode, offset: u32, bytes: u32, domain: &mut Domain) -> bool {
+    use Opcode::{Send, SendInvalidate, SendSolicited, SendSolicitedInvalidate};
+    if !matches!(
+        opcode,
+        Send | SendInvalidate | SendSolicited | SendSolicitedInvalidate
+    ) {
+        return false;
+    }
+    if pair.receives.incoming.is_none() {
+        // Otherwise a message that begins in its middle would take a receive.
+        if offset != 0 {
+            return false;
+        }
+        let unread = pair.completions.receives();
+        let Ok(incoming) = pair.receives.begin(opcode, unread, domain) else {
+            return false;
+        };
+        pair.receives.incoming = Some(incoming);
+    }
+    pair.receives.incoming.as_ref().is_some_and(|incoming| {
+        incoming.opcode == opcode && incoming.at == offset && bytes <= incoming.room - incoming.at
+    })
+}
+
+/// Places of the rest of its payload.
+fn landing_places(pair: &Pair, landing: &Landing, domain: &Domain) -> Result<Places, Cause> {
+    let (at, bytes) = (landing.at, landing.bytes - landing.at);
+    let rights = match Opcode::of(landing.header.opcode) {
+        Some(Opcode::Write) => Access::REMOTE_WRITE,
+        _ => Access::LOCAL_WRITE,
+    };
+    match landing.header.target {
+        Target::Tagged { stag, offset } => {
+            let offset = offset.checked_add(at.into()).ok_or(Cause::TaggedWrap)?;
+            // Each time: the region may be deregistered between two parts of a unit.
+            let place = domain.check(pair.id, stag, offset, bytes.into(), rights);
+            Ok(Places::from_iter([(place.map_err(tagged_cause)?, bytes)]))
+        }
+        Target::Untagged { .. } => match &pair.receives.incoming {
+            Some(incoming) => message_places(pair, incoming, incoming.at + at, bytes, domain),
+            None => Err(Cause::LocalCatastrophic), // never: it was begun
+        },
+    }
+}
+
+fn land_payload<M: Memory + ?Sized>(
+    pair: &mut Pair,
+    bytes: &mut &[u8],
+    domain: &Domain,
+    memory: &mut M,
+) -> Result<(), Cause> {
+    let Some(landing) = &pair.landing else {
+        return Ok(());
+    };
+    if landing.at == landing.bytes || bytes.is_empty() {
+        return Ok(());
+    }
+    for (place, room) in landing_places(pair, landing, domain)? {
+        let (now, later) = bytes.split_at(bytes.len().min(room.to_usize()));
+        if now.is_empty() {
+            break;
+        }
+        *bytes = later;
+        memory
+            .place(place.0, place.1, now)
+            .map_err(|_| Cause::DdpCatastrophic)?;
+        pair.landed(now.len());
+    }
+    Ok(())
+}
+
+/// Ends with a fault of the unit that was being placed.
+fn fail_landing(pair: &mut Pair, cause: Cause) {
+    let mut terminate = Terminate::new(cause);
+    if let Some(landing) = pair.landing.take() {
+        terminate.ddp = landing.header.bytes();
+        let length = landing.bytes.to_usize() + landing.header.count();
+        terminate.segment_bytes = Some(u16::try_from(length).unwrap_or(u16::MAX));
+    }
+    pair.fail(terminate);
 }

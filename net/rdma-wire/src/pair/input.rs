@@ -66,7 +66,7 @@ struct Tagged<'a> {
     mark: Mark,
 }
 
-/// Where bytes of a payload belong, and how many.
+/// Places of a payload's bytes, each with its length.
 pub(super) type Places = arrayvec::ArrayVec<((RegionId, u64), u32), PIECES_MAX>;
 
 impl Pair {
@@ -128,7 +128,7 @@ impl Pair {
                     payload,
                     mark,
                 };
-                self.take_tagged(header, tagged, domain, memory)
+                take_tagged(self, header, tagged, domain, memory)
             }
             Target::Untagged {
                 invalidate,
@@ -160,74 +160,9 @@ impl Pair {
                     offset,
                     payload,
                 };
-                self.take_untagged(queue, &untagged, domain, memory)
+                take_untagged(self, queue, &untagged, domain, memory)
             }
         }
-    }
-
-    fn take_tagged<M: Memory + ?Sized>(
-        &mut self,
-        header: &Header,
-        tagged: Tagged<'_>,
-        domain: &Domain,
-        memory: &mut M,
-    ) -> Result<(), Cause> {
-        if !header.ddp_version {
-            return Err(Cause::TaggedVersion);
-        }
-        if !header.rdmap_version {
-            return Err(Cause::RdmapVersion);
-        }
-        match Opcode::of(header.opcode) {
-            Some(Opcode::Write) => self.write_came(&tagged, domain, memory),
-            Some(Opcode::ReadResponse) => self.read_answered(&tagged, domain, memory),
-            _ => Err(Cause::UnexpectedOpcode),
-        }
-    }
-
-    fn take_untagged<M: Memory + ?Sized>(
-        &mut self,
-        queue: u32,
-        message: &Untagged<'_>,
-        domain: &mut Domain,
-        memory: &mut M,
-    ) -> Result<(), Cause> {
-        match queue {
-            QUEUE_SEND => self.message_came(message, domain, memory),
-            QUEUE_REQUEST => self.request_came(message, domain, memory),
-            QUEUE_TERMINATE => {
-                let terminate =
-                    Terminate::read(message.payload.bytes()).ok_or(Cause::OperationUnspecified)?;
-                // No reply: a terminate message is the last one each way (RFC 5040, section 5.4).
-                self.finish(End::Received(terminate));
-                Ok(())
-            }
-            QUEUE_ATOMIC_RESPONSE => self.atomic_answered(message),
-            _ => Err(Cause::InvalidQueue),
-        }
-    }
-
-    fn write_came<M: Memory + ?Sized>(
-        &mut self,
-        write: &Tagged<'_>,
-        domain: &Domain,
-        memory: &mut M,
-    ) -> Result<(), Cause> {
-        // A message of no bytes accesses no memory, so nothing is checked.
-        if write.payload.count() == 0 {
-            return Ok(());
-        }
-        let (bytes, rights) = (write.payload.count().into(), Access::REMOTE_WRITE);
-        let place = domain
-            .check(self.id, write.stag, write.offset, bytes, rights)
-            .map_err(tagged_cause)?;
-        let Payload::Here(bytes) = write.payload else {
-            return Ok(());
-        };
-        let written = self
-            .placements
-            .write(place, bytes, Some(write.mark), memory);
-        written.map_err(|_| Cause::DdpCatastrophic)
     }
 
     /// The read that a response of `bytes` bytes belongs to, its bytes up to now, and with them.
@@ -256,216 +191,281 @@ impl Pair {
         }
         Ok((into, now))
     }
+}
 
-    fn read_answered<M: Memory + ?Sized>(
-        &mut self,
-        response: &Tagged<'_>,
-        domain: &Domain,
-        memory: &mut M,
-    ) -> Result<(), Cause> {
-        let payload = response.payload;
-        let bytes = payload.count();
-        if let Some(Outstanding::Ready) = self.sends.outstanding.front()
-            && bytes == 0
-            && response.last
-        {
-            self.sends.outstanding.pop_front();
-            return Ok(());
+fn take_tagged<M: Memory + ?Sized>(
+    pair: &mut Pair,
+    header: &Header,
+    tagged: Tagged<'_>,
+    domain: &Domain,
+    memory: &mut M,
+) -> Result<(), Cause> {
+    if !header.ddp_version {
+        return Err(Cause::TaggedVersion);
+    }
+    if !header.rdmap_version {
+        return Err(Cause::RdmapVersion);
+    }
+    match Opcode::of(header.opcode) {
+        Some(Opcode::Write) => write_came(pair, &tagged, domain, memory),
+        Some(Opcode::ReadResponse) => read_answered(pair, &tagged, domain, memory),
+        _ => Err(Cause::UnexpectedOpcode),
+    }
+}
+
+fn take_untagged<M: Memory + ?Sized>(
+    pair: &mut Pair,
+    queue: u32,
+    message: &Untagged<'_>,
+    domain: &mut Domain,
+    memory: &mut M,
+) -> Result<(), Cause> {
+    match queue {
+        QUEUE_SEND => message_came(pair, message, domain, memory),
+        QUEUE_REQUEST => request_came(pair, message, domain, memory),
+        QUEUE_TERMINATE => {
+            let terminate =
+                Terminate::read(message.payload.bytes()).ok_or(Cause::OperationUnspecified)?;
+            // No reply: a terminate message is the last one each way (RFC 5040, section 5.4).
+            pair.finish(End::Received(terminate));
+            Ok(())
         }
-        let (stag, offset) = (response.stag, response.offset);
-        let (into, now) = self.check_response(stag, offset, bytes, response.last)?;
-        if bytes > 0 {
-            // Again, although it was checked at posting: the region may be deregistered by now.
-            let rights = Access::LOCAL_WRITE;
+        QUEUE_ATOMIC_RESPONSE => atomic_answered(pair, message),
+        _ => Err(Cause::InvalidQueue),
+    }
+}
+
+fn write_came<M: Memory + ?Sized>(
+    pair: &mut Pair,
+    write: &Tagged<'_>,
+    domain: &Domain,
+    memory: &mut M,
+) -> Result<(), Cause> {
+    // A message of no bytes accesses no memory, so nothing is checked.
+    if write.payload.count() == 0 {
+        return Ok(());
+    }
+    let (bytes, rights) = (write.payload.count().into(), Access::REMOTE_WRITE);
+    let place = domain
+        .check(pair.id, write.stag, write.offset, bytes, rights)
+        .map_err(tagged_cause)?;
+    let Payload::Here(bytes) = write.payload else {
+        return Ok(());
+    };
+    let written = pair
+        .placements
+        .write(place, bytes, Some(write.mark), memory);
+    written.map_err(|_| Cause::DdpCatastrophic)
+}
+
+fn read_answered<M: Memory + ?Sized>(
+    pair: &mut Pair,
+    response: &Tagged<'_>,
+    domain: &Domain,
+    memory: &mut M,
+) -> Result<(), Cause> {
+    let payload = response.payload;
+    let bytes = payload.count();
+    if let Some(Outstanding::Ready) = pair.sends.outstanding.front()
+        && bytes == 0
+        && response.last
+    {
+        pair.sends.outstanding.pop_front();
+        return Ok(());
+    }
+    let (stag, offset) = (response.stag, response.offset);
+    let (into, now) = pair.check_response(stag, offset, bytes, response.last)?;
+    if bytes > 0 {
+        // Again, although it was checked at posting: the region may be deregistered by now.
+        let rights = Access::LOCAL_WRITE;
+        let place = domain
+            .check(pair.id, into.stag, offset, bytes.into(), rights)
+            .map_err(tagged_cause)?;
+        if let Payload::Here(bytes) = payload {
+            let written = pair
+                .placements
+                .write(place, bytes, Some(response.mark), memory);
+            written.map_err(|_| Cause::DdpCatastrophic)?;
+        }
+    }
+    if response.last {
+        pair.sends.outstanding.pop_front();
+        pair.sends.answered(now, None, &mut pair.completions);
+    } else if let Some(Outstanding::Read { at, .. }) = pair.sends.outstanding.front_mut() {
+        *at = now;
+    }
+    Ok(())
+}
+
+fn atomic_answered(pair: &mut Pair, message: &Untagged<'_>) -> Result<(), Cause> {
+    let Some(&Outstanding::Atomic { identifier }) = pair.sends.outstanding.front() else {
+        return Err(Cause::UnexpectedOpcode);
+    };
+    let response = single(message, ATOMIC_RESPONSE_BYTES, AtomicResponse::read)?;
+    if response.identifier != identifier {
+        return Err(Cause::OperationUnspecified);
+    }
+    pair.msn_in.advance(QUEUE_ATOMIC_RESPONSE);
+    pair.sends.outstanding.pop_front();
+    pair.sends
+        .answered(8, Some(response.original), &mut pair.completions);
+    Ok(())
+}
+
+fn message_came<M: Memory + ?Sized>(
+    pair: &mut Pair,
+    message: &Untagged<'_>,
+    domain: &mut Domain,
+    memory: &mut M,
+) -> Result<(), Cause> {
+    let bytes = message.payload.count();
+    let is_immediate = matches!(
+        message.opcode,
+        Opcode::Immediate | Opcode::ImmediateSolicited
+    );
+    let unread = pair.completions.receives();
+    let mut incoming = match pair.receives.incoming.take() {
+        Some(incoming) => incoming,
+        None => pair.receives.begin(message.opcode, unread, domain)?,
+    };
+    let checked = if incoming.opcode != message.opcode {
+        Err(Cause::UnexpectedOpcode)
+    } else if message.offset != incoming.at {
+        Err(Cause::InvalidOffset)
+    } else if is_immediate {
+        // RFC 7306, section 6: the data is in the completion, the buffer stays as it was.
+        single(message, IMMEDIATE_BYTES, |_| Some(()))
+    } else if bytes > incoming.room - incoming.at {
+        Err(Cause::TooLong)
+    } else {
+        scatter(pair, &incoming, message.payload, domain, memory)
+    };
+    // Put back, so that a fault flushes its buffer.
+    incoming.at += if checked.is_ok() { bytes } else { 0 };
+    let at = incoming.at;
+    pair.receives.incoming = Some(incoming);
+    checked?;
+    if !message.last {
+        return Ok(());
+    }
+    // Only with the last segment: the message may be on its way into that very region.
+    let invalidated = if message.opcode.invalidates() {
+        invalidate(pair, message.invalidate, domain)?;
+        Some(message.invalidate)
+    } else {
+        None
+    };
+    if let Some(incoming) = pair.receives.incoming.take() {
+        pair.msn_in.advance(QUEUE_SEND);
+        pair.completions.push(Completion {
+            bytes: at,
+            immediate: is_immediate
+                .then(|| word64(message.payload.bytes(), 0))
+                .flatten(),
+            invalidated,
+            solicited: message.opcode.is_solicited(),
+            ..completion(incoming.receive.id, Kind::Receive, Status::Done)
+        });
+    }
+    Ok(())
+}
+
+/// Places a message's bytes from `incoming.at` on.
+fn scatter<M: Memory + ?Sized>(
+    pair: &mut Pair,
+    incoming: &Incoming,
+    payload: Payload<'_>,
+    domain: &Domain,
+    memory: &mut M,
+) -> Result<(), Cause> {
+    // All places are checked before the first byte is placed.
+    let places = message_places(pair, incoming, incoming.at, payload.count(), domain)?;
+    let mut rest = payload.bytes();
+    for (place, count) in places {
+        let (now, later) = rest.split_at(rest.len().min(count.to_usize()));
+        rest = later;
+        if !now.is_empty() {
+            let written = pair.placements.write(place, now, None, memory);
+            written.map_err(|_| Cause::DdpCatastrophic)?;
+        }
+    }
+    Ok(())
+}
+
+/// Places of a message's `bytes` bytes from `at` on.
+pub(super) fn message_places(
+    pair: &Pair,
+    incoming: &Incoming,
+    at: u32,
+    bytes: u32,
+    domain: &Domain,
+) -> Result<Places, Cause> {
+    let mut places = Places::new();
+    let (mut skip, mut rest) = (at, bytes);
+    for piece in &incoming.receive.pieces {
+        let from = skip.min(piece.bytes);
+        skip -= from;
+        let count = rest.min(piece.bytes - from);
+        rest -= count;
+        if count > 0 {
+            let offset = piece.offset.wrapping_add(from.into());
+            // Memory of ours is gone: not a fault of the peer.
             let place = domain
-                .check(self.id, into.stag, offset, bytes.into(), rights)
-                .map_err(tagged_cause)?;
-            if let Payload::Here(bytes) = payload {
-                let written = self
-                    .placements
-                    .write(place, bytes, Some(response.mark), memory);
-                written.map_err(|_| Cause::DdpCatastrophic)?;
-            }
+                .check(
+                    pair.id,
+                    piece.stag,
+                    offset,
+                    count.into(),
+                    Access::LOCAL_WRITE,
+                )
+                .map_err(|_| Cause::LocalCatastrophic)?;
+            places.push((place, count));
         }
-        if response.last {
-            self.sends.outstanding.pop_front();
-            self.sends.answered(now, None, &mut self.completions);
-        } else if let Some(Outstanding::Read { at, .. }) = self.sends.outstanding.front_mut() {
-            *at = now;
-        }
-        Ok(())
     }
+    Ok(places)
+}
 
-    fn atomic_answered(&mut self, message: &Untagged<'_>) -> Result<(), Cause> {
-        let Some(&Outstanding::Atomic { identifier }) = self.sends.outstanding.front() else {
-            return Err(Cause::UnexpectedOpcode);
-        };
-        let response = single(message, ATOMIC_RESPONSE_BYTES, AtomicResponse::read)?;
-        if response.identifier != identifier {
-            return Err(Cause::OperationUnspecified);
-        }
-        self.msn_in.advance(QUEUE_ATOMIC_RESPONSE);
-        self.sends.outstanding.pop_front();
-        self.sends
-            .answered(8, Some(response.original), &mut self.completions);
-        Ok(())
+fn invalidate(pair: &mut Pair, stag: Stag, domain: &mut Domain) -> Result<(), Cause> {
+    domain
+        .invalidate(pair.id, stag)
+        .map_err(|fault| match fault {
+            Fault::Access => Cause::CannotInvalidate,
+            other => request_cause(other),
+        })
+}
+
+fn request_came<M: Memory + ?Sized>(
+    pair: &mut Pair,
+    message: &Untagged<'_>,
+    domain: &Domain,
+    memory: &mut M,
+) -> Result<(), Cause> {
+    // The peer knows the depth since the start: a request beyond it is its fault.
+    if pair.responses.is_full() {
+        return Err(Cause::NoBuffer);
     }
-
-    fn message_came<M: Memory + ?Sized>(
-        &mut self,
-        message: &Untagged<'_>,
-        domain: &mut Domain,
-        memory: &mut M,
-    ) -> Result<(), Cause> {
-        let bytes = message.payload.count();
-        let is_immediate = matches!(
-            message.opcode,
-            Opcode::Immediate | Opcode::ImmediateSolicited
-        );
-        let unread = self.completions.receives();
-        let mut incoming = match self.receives.incoming.take() {
-            Some(incoming) => incoming,
-            None => self.receives.begin(message.opcode, unread, domain)?,
-        };
-        let checked = if incoming.opcode != message.opcode {
-            Err(Cause::UnexpectedOpcode)
-        } else if message.offset != incoming.at {
-            Err(Cause::InvalidOffset)
-        } else if is_immediate {
-            // RFC 7306, section 6: the data is in the completion, the buffer stays as it was.
-            single(message, IMMEDIATE_BYTES, |_| Some(()))
-        } else if bytes > incoming.room - incoming.at {
-            Err(Cause::TooLong)
-        } else {
-            self.scatter(&incoming, message.payload, domain, memory)
-        };
-        // Put back, so that a fault flushes its buffer.
-        incoming.at += if checked.is_ok() { bytes } else { 0 };
-        let at = incoming.at;
-        self.receives.incoming = Some(incoming);
-        checked?;
-        if !message.last {
-            return Ok(());
+    let response = if message.opcode == Opcode::ReadRequest {
+        let request = single(message, READ_BYTES, ReadRequest::read)?;
+        // Checked as a whole now, and part by part while it is sent.
+        if request.count > 0 {
+            check_read(pair.id, &request, 0, request.count, domain)?;
         }
-        // Only with the last segment: the message may be on its way into that very region.
-        let invalidated = if message.opcode.invalidates() {
-            self.invalidate(message.invalidate, domain)?;
-            Some(message.invalidate)
-        } else {
+        Response::Read { request, at: 0 }
+    } else {
+        let request = single(message, ATOMIC_BYTES, AtomicRequest::read)?;
+        let place = check_atomic(pair.id, &request, domain)?;
+        // Earlier reads must see the old word.
+        let original = if pair.responses.has_read() {
             None
-        };
-        if let Some(incoming) = self.receives.incoming.take() {
-            self.msn_in.advance(QUEUE_SEND);
-            self.completions.push(Completion {
-                bytes: at,
-                immediate: is_immediate
-                    .then(|| word64(message.payload.bytes(), 0))
-                    .flatten(),
-                invalidated,
-                solicited: message.opcode.is_solicited(),
-                ..completion(incoming.receive.id, Kind::Receive, Status::Done)
-            });
-        }
-        Ok(())
-    }
-
-    /// Places a message's bytes from `incoming.at` on.
-    fn scatter<M: Memory + ?Sized>(
-        &mut self,
-        incoming: &Incoming,
-        payload: Payload<'_>,
-        domain: &Domain,
-        memory: &mut M,
-    ) -> Result<(), Cause> {
-        // All places are checked before the first byte is placed.
-        let places = self.message_places(incoming, incoming.at, payload.count(), domain)?;
-        let mut rest = payload.bytes();
-        for (place, count) in places {
-            let (now, later) = rest.split_at(rest.len().min(count.to_usize()));
-            rest = later;
-            if !now.is_empty() {
-                let written = self.placements.write(place, now, None, memory);
-                written.map_err(|_| Cause::DdpCatastrophic)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where a message's `bytes` bytes from `at` on belong.
-    pub(super) fn message_places(
-        &self,
-        incoming: &Incoming,
-        at: u32,
-        bytes: u32,
-        domain: &Domain,
-    ) -> Result<Places, Cause> {
-        let mut places = Places::new();
-        let (mut skip, mut rest) = (at, bytes);
-        for piece in &incoming.receive.pieces {
-            let from = skip.min(piece.bytes);
-            skip -= from;
-            let count = rest.min(piece.bytes - from);
-            rest -= count;
-            if count > 0 {
-                let offset = piece.offset.wrapping_add(from.into());
-                // Memory of ours is gone: not a fault of the peer.
-                let place = domain
-                    .check(
-                        self.id,
-                        piece.stag,
-                        offset,
-                        count.into(),
-                        Access::LOCAL_WRITE,
-                    )
-                    .map_err(|_| Cause::LocalCatastrophic)?;
-                places.push((place, count));
-            }
-        }
-        Ok(places)
-    }
-
-    fn invalidate(&mut self, stag: Stag, domain: &mut Domain) -> Result<(), Cause> {
-        domain
-            .invalidate(self.id, stag)
-            .map_err(|fault| match fault {
-                Fault::Access => Cause::CannotInvalidate,
-                other => request_cause(other),
-            })
-    }
-
-    fn request_came<M: Memory + ?Sized>(
-        &mut self,
-        message: &Untagged<'_>,
-        domain: &Domain,
-        memory: &mut M,
-    ) -> Result<(), Cause> {
-        // The peer knows the depth since the start: a request beyond it is its fault.
-        if self.responses.is_full() {
-            return Err(Cause::NoBuffer);
-        }
-        let response = if message.opcode == Opcode::ReadRequest {
-            let request = single(message, READ_BYTES, ReadRequest::read)?;
-            // Checked as a whole now, and part by part while it is sent.
-            if request.count > 0 {
-                check_read(self.id, &request, 0, request.count, domain)?;
-            }
-            Response::Read { request, at: 0 }
         } else {
-            let request = single(message, ATOMIC_BYTES, AtomicRequest::read)?;
-            let place = check_atomic(self.id, &request, domain)?;
-            // Earlier reads must see the old word.
-            let original = if self.responses.has_read() {
-                None
-            } else {
-                let changed = self.placements.change(place, &request, memory);
-                Some(changed.map_err(|_| Cause::LocalCatastrophic)?)
-            };
-            Response::Atomic { request, original }
+            let changed = pair.placements.change(place, &request, memory);
+            Some(changed.map_err(|_| Cause::LocalCatastrophic)?)
         };
-        self.msn_in.advance(QUEUE_REQUEST);
-        self.responses.push(response);
-        Ok(())
-    }
+        Response::Atomic { request, original }
+    };
+    pair.msn_in.advance(QUEUE_REQUEST);
+    pair.responses.push(response);
+    Ok(())
 }
 
 /// A message of one segment of exactly `bytes` bytes.

@@ -76,7 +76,7 @@ impl Pair {
         if self.state == State::Open && self.may_send {
             // First of all, so that the responder may send, too.
             if let Some(ready) = self.ready.take() {
-                return self.transmit_ready(ready, target);
+                return transmit_ready(self, ready, target);
             }
             match self.transmit_message(target, domain, memory) {
                 Ok(count) => return count,
@@ -117,7 +117,7 @@ impl Pair {
     /// [`Self::lent`] shows, and calls [`Self::taken`].
     pub fn lend(&mut self, domain: &Domain) -> bool {
         if self.lent.is_none() {
-            self.lent = self.lendable(domain);
+            self.lent = lendable(self, domain);
         }
         self.lent.is_some()
     }
@@ -126,62 +126,6 @@ impl Pair {
     #[must_use]
     pub fn is_lending(&self) -> bool {
         self.lent.is_some()
-    }
-
-    fn lendable(&mut self, domain: &Domain) -> Option<Lent> {
-        let is_ready = self.state == State::Open && self.may_send && self.ready.is_none();
-        if !is_ready || self.handshake.has_output() {
-            return None;
-        }
-        if self.current.is_none() {
-            self.current = self.choose();
-        }
-        let (source, opcode, place, at, whole) = match self.current? {
-            Current::Response => {
-                let Response::Read { request, at } = self.responses.first()? else {
-                    return None;
-                };
-                let place = response_place(&request, at);
-                let whole = request.count;
-                (
-                    Source::Read(request),
-                    Opcode::ReadResponse,
-                    place,
-                    at,
-                    whole,
-                )
-            }
-            Current::Work(at) => {
-                let work = &self.sends.unsent()?.work;
-                let (opcode, place, pieces) = self.message(work, at)?;
-                let whole = message_bytes(pieces)?;
-                let source = match opcode {
-                    Opcode::Write => Source::Write(pieces.clone()),
-                    _ => Source::Send(pieces.clone()),
-                };
-                (source, opcode, place, at, whole)
-            }
-        };
-        let header = Header::new(false, opcode, place);
-        let rest = whole.checked_sub(at)?;
-        let room = self.options.segment_bytes;
-        let (bytes, last) = self.units.part(room, &header, rest);
-        if bytes < LENT_BYTES_MIN {
-            return None;
-        }
-        let header = Header { last, ..header };
-        let lent = Lent {
-            head: self.units.head(&header, bytes)?,
-            source,
-            at,
-            bytes,
-            last,
-            tail: tail_bytes(header.count() + bytes.to_usize()),
-            gone: 0,
-        };
-        // One whose memory is gone is sent, and fails, as any other.
-        let is_there = self.lent_places(&lent, 0, domain, &mut |_, _, _| {});
-        is_there.is_some().then_some(lent)
     }
 
     /// The parts of the unit that is lent which the stream has not taken, in their order.
@@ -199,7 +143,7 @@ impl Pair {
         let payload = (lent.gone - head).min(lent.bytes.to_usize());
         let from = u32::try_from(payload).unwrap_or(lent.bytes);
         if from < lent.bytes {
-            let places = self.lent_places(lent, from, domain, &mut |region, offset, count| {
+            let places = lent_places(self, lent, from, domain, &mut |region, offset, count| {
                 part(Part::Memory(region, offset, count));
             });
             places.ok_or(Gone)?;
@@ -225,75 +169,9 @@ impl Pair {
         self.units.framer.pass(segment);
         // Everything was flushed otherwise.
         if self.state == State::Open {
-            self.end_lent(&lent);
+            end_lent(self, &lent);
         }
         true
-    }
-
-    fn end_lent(&mut self, lent: &Lent) {
-        let at = lent.at + lent.bytes;
-        match &lent.source {
-            Source::Read(_) => {
-                self.responses.advance(lent.bytes);
-                if lent.last {
-                    self.responses.pop();
-                    self.current = None;
-                }
-            }
-            Source::Send(_) | Source::Write(_) => {
-                let is_send = matches!(lent.source, Source::Send(_));
-                self.end_part(at, lent.last, is_send);
-            }
-        }
-    }
-
-    /// Where the lent payload's bytes from `from` on are; none if they are not registered.
-    fn lent_places(
-        &self,
-        lent: &Lent,
-        from: u32,
-        domain: &Domain,
-        place: &mut dyn FnMut(RegionId, u64, usize),
-    ) -> Option<()> {
-        let (at, bytes) = (lent.at + from, lent.bytes - from);
-        match &lent.source {
-            Source::Read(request) => {
-                let (region, offset) = check_read(self.id, request, at, bytes, domain).ok()?;
-                place(region, offset, bytes.to_usize());
-                Some(())
-            }
-            Source::Send(pieces) | Source::Write(pieces) => {
-                each_place(self.id, pieces, at, bytes.to_usize(), domain, place).ok()
-            }
-        }
-    }
-
-    fn transmit_ready(&mut self, ready: Ready, target: &mut [u8]) -> usize {
-        match ready {
-            Ready::Empty => self.units.empty(target),
-            Ready::Write => {
-                // Of no bytes, so the steering tag is not checked (RFC 6581, section 9.2).
-                let nowhere = Target::Tagged {
-                    stag: Stag(0),
-                    offset: 0,
-                };
-                self.units.short(target, Opcode::Write, nowhere, &[])
-            }
-            Ready::Read => {
-                let request = ReadRequest {
-                    sink: Stag(0),
-                    sink_offset: 0,
-                    count: 0,
-                    source: Stag(0),
-                    source_offset: 0,
-                };
-                // No work of the owner waits for this response.
-                self.sends.outstanding.push_back(Outstanding::Ready);
-                let bytes = request.bytes();
-                self.units
-                    .message(target, QUEUE_REQUEST, Opcode::ReadRequest, &bytes)
-            }
-        }
     }
 
     fn transmit_message<M: Memory + ?Sized>(
@@ -305,7 +183,7 @@ impl Pair {
         let current = match self.current {
             Some(current) => current,
             None => {
-                let Some(begun) = self.choose() else {
+                let Some(begun) = choose(self) else {
                     return Ok(0);
                 };
                 self.current = Some(begun);
@@ -315,19 +193,6 @@ impl Pair {
         match current {
             Current::Response => self.transmit_response(target, domain, memory),
             Current::Work(at) => self.transmit_work(target, at, domain, memory),
-        }
-    }
-
-    /// The next message, responses and work in turn: neither a peer that reads without a pause nor
-    /// an owner that posts without one keeps the other from being served.
-    fn choose(&mut self) -> Option<Current> {
-        let (responses, works) = (!self.responses.is_empty(), self.sends.may_begin());
-        let is_response = responses && (self.response_first || !works);
-        self.response_first = !is_response;
-        if is_response {
-            Some(Current::Response)
-        } else {
-            works.then_some(Current::Work(0))
         }
     }
 
@@ -409,7 +274,7 @@ impl Pair {
             return Ok(0);
         };
         let Some((opcode, place, pieces)) = self.message(&post.work, at) else {
-            return Ok(self.transmit_short_work(target));
+            return Ok(transmit_short_work(self, target));
         };
         let whole = message_bytes(pieces).unwrap_or(0);
         let header = Header::new(false, opcode, place);
@@ -463,56 +328,191 @@ impl Pair {
             Work::Immediate { .. } | Work::Read { .. } | Work::Atomic { .. } => None,
         }
     }
+}
 
-    /// Sends the first unsent work, which fits into one unit.
-    fn transmit_short_work(&mut self, target: &mut [u8]) -> usize {
-        let Some(post) = self.sends.unsent() else {
-            return 0;
-        };
-        let (count, bytes) = match post.work {
-            Work::Immediate { value, solicited } => {
-                let opcode = match solicited {
-                    false => Opcode::Immediate,
-                    true => Opcode::ImmediateSolicited,
-                };
-                let bytes = value.to_be_bytes();
-                (self.units.message(target, QUEUE_SEND, opcode, &bytes), 8)
+fn lendable(pair: &mut Pair, domain: &Domain) -> Option<Lent> {
+    let is_ready = pair.state == State::Open && pair.may_send && pair.ready.is_none();
+    if !is_ready || pair.handshake.has_output() {
+        return None;
+    }
+    if pair.current.is_none() {
+        pair.current = choose(pair);
+    }
+    let (source, opcode, place, at, whole) = match pair.current? {
+        Current::Response => {
+            let Response::Read { request, at } = pair.responses.first()? else {
+                return None;
+            };
+            let place = response_place(&request, at);
+            let whole = request.count;
+            (
+                Source::Read(request),
+                Opcode::ReadResponse,
+                place,
+                at,
+                whole,
+            )
+        }
+        Current::Work(at) => {
+            let work = &pair.sends.unsent()?.work;
+            let (opcode, place, pieces) = pair.message(work, at)?;
+            let whole = message_bytes(pieces)?;
+            let source = match opcode {
+                Opcode::Write => Source::Write(pieces.clone()),
+                _ => Source::Send(pieces.clone()),
+            };
+            (source, opcode, place, at, whole)
+        }
+    };
+    let header = Header::new(false, opcode, place);
+    let rest = whole.checked_sub(at)?;
+    let room = pair.options.segment_bytes;
+    let (bytes, last) = pair.units.part(room, &header, rest);
+    if bytes < LENT_BYTES_MIN {
+        return None;
+    }
+    let header = Header { last, ..header };
+    let lent = Lent {
+        head: pair.units.head(&header, bytes)?,
+        source,
+        at,
+        bytes,
+        last,
+        tail: tail_bytes(header.count() + bytes.to_usize()),
+        gone: 0,
+    };
+    // One whose memory is gone is sent, and fails, as any other.
+    let is_there = lent_places(pair, &lent, 0, domain, &mut |_, _, _| {});
+    is_there.is_some().then_some(lent)
+}
+
+fn end_lent(pair: &mut Pair, lent: &Lent) {
+    let at = lent.at + lent.bytes;
+    match &lent.source {
+        Source::Read(_) => {
+            pair.responses.advance(lent.bytes);
+            if lent.last {
+                pair.responses.pop();
+                pair.current = None;
             }
-            Work::Read { into, remote } => {
-                let request = ReadRequest {
-                    sink: into.stag,
-                    sink_offset: into.offset,
-                    count: into.bytes,
-                    source: remote.stag,
-                    source_offset: remote.offset,
-                };
-                let read = Outstanding::Read { into, at: 0 };
-                self.sends.outstanding.push_back(read);
-                let (queue, bytes) = (QUEUE_REQUEST, request.bytes());
-                let count = self
-                    .units
-                    .message(target, queue, Opcode::ReadRequest, &bytes);
-                (count, 0)
-            }
-            Work::Atomic { atomic, remote } => {
-                let identifier = self.sends.next_identifier();
-                let atomic_request = Outstanding::Atomic { identifier };
-                self.sends.outstanding.push_back(atomic_request);
-                let (queue, bytes) = (QUEUE_REQUEST, atomic.request(remote, identifier).bytes());
-                let count = self
-                    .units
-                    .message(target, queue, Opcode::AtomicRequest, &bytes);
-                (count, 0)
-            }
-            Work::Send { .. } | Work::Write { .. } => return 0, // never: `transmit_work` sends them
-        };
-        self.current = None;
-        self.sends.sent(bytes, &mut self.completions);
-        count
+        }
+        Source::Send(_) | Source::Write(_) => {
+            let is_send = matches!(lent.source, Source::Send(_));
+            pair.end_part(at, lent.last, is_send);
+        }
     }
 }
 
-/// Where the peer puts a response's bytes from `at` on.
+/// Places of the lent payload's bytes from `from` on; none if they are not registered.
+fn lent_places(
+    pair: &Pair,
+    lent: &Lent,
+    from: u32,
+    domain: &Domain,
+    place: &mut dyn FnMut(RegionId, u64, usize),
+) -> Option<()> {
+    let (at, bytes) = (lent.at + from, lent.bytes - from);
+    match &lent.source {
+        Source::Read(request) => {
+            let (region, offset) = check_read(pair.id, request, at, bytes, domain).ok()?;
+            place(region, offset, bytes.to_usize());
+            Some(())
+        }
+        Source::Send(pieces) | Source::Write(pieces) => {
+            each_place(pair.id, pieces, at, bytes.to_usize(), domain, place).ok()
+        }
+    }
+}
+
+fn transmit_ready(pair: &mut Pair, ready: Ready, target: &mut [u8]) -> usize {
+    match ready {
+        Ready::Empty => pair.units.empty(target),
+        Ready::Write => {
+            // Of no bytes, so the steering tag is not checked (RFC 6581, section 9.2).
+            let nowhere = Target::Tagged {
+                stag: Stag(0),
+                offset: 0,
+            };
+            pair.units.short(target, Opcode::Write, nowhere, &[])
+        }
+        Ready::Read => {
+            let request = ReadRequest {
+                sink: Stag(0),
+                sink_offset: 0,
+                count: 0,
+                source: Stag(0),
+                source_offset: 0,
+            };
+            // No work of the owner waits for this response.
+            pair.sends.outstanding.push_back(Outstanding::Ready);
+            let bytes = request.bytes();
+            pair.units
+                .message(target, QUEUE_REQUEST, Opcode::ReadRequest, &bytes)
+        }
+    }
+}
+
+/// Sends the first unsent work, which fits into one unit.
+fn transmit_short_work(pair: &mut Pair, target: &mut [u8]) -> usize {
+    let Some(post) = pair.sends.unsent() else {
+        return 0;
+    };
+    let (count, bytes) = match post.work {
+        Work::Immediate { value, solicited } => {
+            let opcode = match solicited {
+                false => Opcode::Immediate,
+                true => Opcode::ImmediateSolicited,
+            };
+            let bytes = value.to_be_bytes();
+            (pair.units.message(target, QUEUE_SEND, opcode, &bytes), 8)
+        }
+        Work::Read { into, remote } => {
+            let request = ReadRequest {
+                sink: into.stag,
+                sink_offset: into.offset,
+                count: into.bytes,
+                source: remote.stag,
+                source_offset: remote.offset,
+            };
+            let read = Outstanding::Read { into, at: 0 };
+            pair.sends.outstanding.push_back(read);
+            let (queue, bytes) = (QUEUE_REQUEST, request.bytes());
+            let count = pair
+                .units
+                .message(target, queue, Opcode::ReadRequest, &bytes);
+            (count, 0)
+        }
+        Work::Atomic { atomic, remote } => {
+            let identifier = pair.sends.next_identifier();
+            let atomic_request = Outstanding::Atomic { identifier };
+            pair.sends.outstanding.push_back(atomic_request);
+            let (queue, bytes) = (QUEUE_REQUEST, atomic.request(remote, identifier).bytes());
+            let count = pair
+                .units
+                .message(target, queue, Opcode::AtomicRequest, &bytes);
+            (count, 0)
+        }
+        Work::Send { .. } | Work::Write { .. } => return 0, // never: `transmit_work` sends them
+    };
+    pair.current = None;
+    pair.sends.sent(bytes, &mut pair.completions);
+    count
+}
+
+/// The next message, responses and work in turn: neither a peer that reads without a pause nor
+/// an owner that posts without one keeps the other from being served.
+fn choose(pair: &mut Pair) -> Option<Current> {
+    let (responses, works) = (!pair.responses.is_empty(), pair.sends.may_begin());
+    let is_response = responses && (pair.response_first || !works);
+    pair.response_first = !is_response;
+    if is_response {
+        Some(Current::Response)
+    } else {
+        works.then_some(Current::Work(0))
+    }
+}
+
+/// The peer's place of a response's bytes from `at` on.
 fn response_place(request: &ReadRequest, at: u32) -> Target {
     Target::Tagged {
         stag: request.sink,

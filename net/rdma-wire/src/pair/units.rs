@@ -114,8 +114,8 @@ impl Units {
         (bytes, bytes == rest)
     }
 
-    /// The head of a unit whose payload of `bytes` bytes its caller sends itself; none if units have
-    /// CRCs or markers.
+    /// The head of a unit whose payload of `bytes` bytes its caller sends itself; none if units
+    /// have CRCs or markers.
     pub(super) fn head(&self, header: &Header, bytes: u32) -> Option<ArrayVec<u8, HEAD_BYTES>> {
         let length = self.framer.head(header.count() + bytes.to_usize())?;
         let mut head = [0; HEAD_BYTES];
