@@ -479,7 +479,7 @@ impl Device {
         let mut looks = 0;
         loop {
             let moved = self.progress()?;
-            if self.has_news() {
+            if has_news(self) {
                 return Ok(true);
             }
             let now = Instant::now();
@@ -521,7 +521,7 @@ impl Device {
     /// The engine is gone.
     pub fn arm(&mut self) -> Result<bool, RdmaError> {
         // Each of these would be missed by a sleeper: no byte of a stream announces it.
-        if self.has_news() || self.has_work() || self.opening.is_settling(|of| self.links.get(of)) {
+        if has_news(self) || self.has_work() || self.opening.is_settling(|of| self.links.get(of)) {
             return Ok(false);
         }
         self.net.arm()
@@ -530,7 +530,8 @@ impl Device {
     /// True while a connection could go on by [`Self::progress`] without anything from its stream.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.busy.is_empty() || self.has_shared_work()
+        let mut shared = self.shared.iter();
+        !self.busy.is_empty() || shared.any(|one| one.has_work(&self.adapter))
     }
 
     /// Ends a connection at once, as if its stream were lost: everything posted is flushed, which
@@ -540,10 +541,6 @@ impl Device {
         if self.links.live(connection).is_some() {
             self.settle(connection.index, Err(lost.into()));
         }
-    }
-
-    fn has_news(&self) -> bool {
-        !self.events.is_empty() || self.queues.has_entries()
     }
 
     fn free_link(&mut self, index: u32) {
@@ -582,4 +579,9 @@ impl Device {
             self.busy.push_back(index);
         }
     }
+}
+
+/// True if an event or a completion is pending.
+fn has_news(device: &Device) -> bool {
+    !device.events.is_empty() || device.queues.has_entries()
 }

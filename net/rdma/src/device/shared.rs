@@ -4,7 +4,7 @@
 //! there is one: [`Device::progress`] serves it, and [`Device::arm`] returns false until then.
 
 use super::{ConnectionId, Device};
-use crate::{RdmaError, Receive};
+use crate::{Adapter, RdmaError, Receive};
 use sidecore_rdma_wire::SharedId;
 use std::collections::VecDeque;
 
@@ -13,6 +13,13 @@ use std::collections::VecDeque;
 pub(super) struct Shared {
     id: SharedId,
     waiting: VecDeque<u32>,
+}
+
+impl Shared {
+    /// True while a connection waits and there is a receive for it.
+    pub(super) fn has_work(&self, adapter: &Adapter) -> bool {
+        !self.waiting.is_empty() && adapter.domain.shared_receives(self.id) > 0
+    }
 }
 
 impl Device {
@@ -108,12 +115,5 @@ impl Device {
                 }
             }
         }
-    }
-
-    /// True while a connection waits and there is a receive for it.
-    pub(super) fn has_shared_work(&self) -> bool {
-        self.shared.iter().any(|shared| {
-            !shared.waiting.is_empty() && self.adapter.domain.shared_receives(shared.id) > 0
-        })
     }
 }
