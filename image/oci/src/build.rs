@@ -4,10 +4,9 @@
 //! Must stay true: the index is returned only for a layer that is whole; contents are written where
 //! `tree` will put them.
 
-use crate::gzip::{Boundary, Found, Gunzip, GzipError, Start};
+use crate::gzip::{Boundary, Found, Gunzip, GzipError, Start, needed_window};
 use crate::index::{
-    Codec, FRESH, File as IndexFile, HEADERS_BYTES_MAX, INDEX_BYTES_MAX, Index, SPAN_BYTES,
-    SPAN_BYTES_MAX, hex,
+    Codec, FRESH, File as IndexFile, HEADERS_BYTES_MAX, INDEX_BYTES_MAX, Index, SPAN_BYTES_MAX, hex,
 };
 use crate::tar::{Piece, TarError, Walker};
 use crate::tree::{Collector, Layer, TreeError};
@@ -81,11 +80,13 @@ pub fn build(input: &mut dyn Read, contents: Option<&File>) -> Result<Built, Bui
             Some(decoder) => decoder,
             None => decoder.insert((codec, Decoder::new(codec)?)),
         };
+        pass.input(bytes);
         decoder.push(bytes, &mut |found| match found {
             Found::Contents(bytes) => pass.contents(bytes),
             Found::Boundary { in_at, start } => pass.boundary(in_at, &start),
         })?;
         pass.blob_bytes += bytes.len().to_u64();
+        pass.keep_needed_window(false)?;
     }
     let codec = match &decoder {
         Some((codec, decoder)) => {
@@ -210,6 +211,12 @@ struct Pass<'a> {
     blob_bytes: u64,
     /// Bytes of all windows.
     window_bytes: u64,
+    /// The last place of which the window is not kept yet, and its byte in the blob.
+    open: Option<(Start, u64)>,
+    /// The blob's bytes from that place on, or those that were pushed last; and the first one's
+    /// byte in the blob.
+    recent: Vec<u8>,
+    recent_at: u64,
     to: Option<&'a File>,
     /// Byte of the device for the next contents.
     device_at: u64,
@@ -227,9 +234,39 @@ impl<'a> Pass<'a> {
             tar_bytes: 0,
             blob_bytes: 0,
             window_bytes: 0,
+            open: None,
+            recent: Vec::new(),
+            recent_at: 0,
             to,
             device_at: 0,
         }
+    }
+
+    /// Takes the next bytes of the blob, which are decompressed next.
+    fn input(&mut self, bytes: &[u8]) {
+        if self.open.is_none() {
+            self.recent.clear();
+            self.recent_at = self.blob_bytes;
+        }
+        self.recent.extend_from_slice(bytes);
+    }
+
+    /// Keeps the window of the last place once the contents behind it are known that may refer to
+    /// it, or where no more will come.
+    fn keep_needed_window(&mut self, is_over: bool) -> Result<(), BuildError> {
+        let since = self.tar_bytes - self.file.tar_at.last().copied().unwrap_or_default();
+        if since < WINDOW_BYTES && !is_over {
+            return Ok(());
+        }
+        let Some((start, in_at)) = self.open.take() else {
+            return Ok(());
+        };
+        let at = usize::try_from(in_at - self.recent_at).unwrap_or(usize::MAX);
+        let input = self.recent.get(at..).unwrap_or_default();
+        let window = packed(&needed_window(&start, input))?;
+        self.window_bytes += window.len().to_u64();
+        self.file.windows.push(window);
+        Ok(())
     }
 
     /// Takes the next bytes of the tar.
@@ -271,21 +308,19 @@ impl<'a> Pass<'a> {
             if self.tar_bytes - last < span_bytes(self.window_bytes) {
                 return Ok(());
             }
+            self.keep_needed_window(true)?;
             self.end_span()?;
         }
         self.file.blob_at.push(in_at);
         self.file.tar_at.push(self.tar_bytes);
-        match start.start() {
+        let start = start.start();
+        match &start {
             Start::Fresh => self.file.bits.extend([FRESH, 0]),
             Start::Block {
-                bits,
-                bit_count,
-                window,
+                bits, bit_count, ..
             } => {
-                self.file.bits.extend([bit_count, bits]);
-                let window = packed(&window)?;
-                self.window_bytes += window.len().to_u64();
-                self.file.windows.push(window);
+                self.file.bits.extend([*bit_count, *bits]);
+                self.open = Some((start, in_at));
             }
         }
         Ok(())
@@ -306,6 +341,7 @@ impl<'a> Pass<'a> {
 
     fn finish(mut self, codec: Codec, sha256: &[u8]) -> Result<Built, BuildError> {
         self.walker.finish()?;
+        self.keep_needed_window(true)?;
         if !self.file.tar_at.is_empty() {
             self.end_span()?;
         }
@@ -350,12 +386,17 @@ const READ_BYTES: usize = 128 << 10;
 /// Pieces of a plain tar after which a span may begin.
 const TAR_PIECE_BYTES: usize = 64 << 10;
 const LEVEL: i32 = 3;
-/// Windows up to which spans have their usual length: 6 GiB of contents that do not compress.
-const WINDOW_BYTES_DENSE: u64 = 192 << 20;
+/// Contents of a span, unless blocks or frames are larger: one read decompresses them all.
+const SPAN_BYTES: u64 = 256 << 10;
+/// Bytes before a place that those behind it may refer to.
+const WINDOW_BYTES: u64 = 32 << 10;
+/// Windows up to which spans have their usual length: more than 1 GiB of contents that use all of
+/// them, as none do.
+const WINDOW_BYTES_DENSE: u64 = 160 << 20;
 /// Windows after which the length doubles once more.
 const WINDOW_BYTES_STEP: u64 = 6 << 20;
 /// 16 MiB: with a block more a span is still read by itself.
-const SPAN_STEPS_MAX: u64 = 4;
+const SPAN_STEPS_MAX: u64 = 6;
 /// The largest window that `zstd -d` accepts by itself: 128 MiB.
 const WINDOW_LOG_MAX: u32 = 27;
 
@@ -398,16 +439,51 @@ const RANGE_BYTES: u64 = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use sidecore_bare::width::ToUsize;
+    use sidecore_random::Random;
 
-    /// Contents that do not compress have windows that do not, either.
+    /// Windows may be used in full, and not compress.
     #[test]
     fn windows_of_large_layers_stay_within_the_index() {
         let (mut windows, mut contents) = (0, 0);
         while contents < 24 << 30 {
             contents += span_bytes(windows);
-            windows += (32 << 10) + 16;
-            assert!(contents > 6 << 30 || span_bytes(windows) == SPAN_BYTES);
+            windows += WINDOW_BYTES + 16;
+            assert!(contents > 1 << 30 || span_bytes(windows) == SPAN_BYTES);
         }
         assert!(windows + (8 << 20) < INDEX_BYTES_MAX, "{windows}");
+    }
+
+    /// They are most of an index, and most of their bytes are never referred to.
+    #[test]
+    fn unused_bytes_of_windows_are_not_kept() {
+        // Words that come again, near and far.
+        let mut random = Random::new(5);
+        let mut letter = || b'0' + random.bits().to_le_bytes()[0] % 64;
+        let words: Vec<[u8; 12]> = (0..5000).map(|_| [(); 12].map(|()| letter())).collect();
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        let mut tar = tar::Builder::new(&mut encoder);
+        let text: Vec<u8> = (0..700_000_usize)
+            .flat_map(|_| words[usize::try_from(random.below(5000)).unwrap()])
+            .collect();
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len().to_u64());
+        tar.append_data(&mut header, "text", &text[..]).unwrap();
+        tar.finish().unwrap();
+        drop(tar);
+        let blob = encoder.finish().unwrap();
+        let index = build(&mut &blob[..], None).unwrap().index;
+        let spans = index.spans();
+        assert!(spans > 4, "{spans}");
+        for span in 0..spans {
+            let range = index.blob_range(span..span + 1);
+            let bytes = &blob[range.start.to_usize()..range.end.to_usize()];
+            index.open_span(span, bytes).unwrap();
+        }
+        // Whole windows of such text take more than half of their size.
+        let bytes = index.to_bytes().len();
+        assert!(bytes < spans * (12 << 10), "{bytes} for {spans} spans");
     }
 }

@@ -27,6 +27,28 @@ pub(crate) enum Start {
     },
 }
 
+impl Start {
+    /// An inflater for the blocks from here on; `None` where a member or a frame begins.
+    fn resumed(&self) -> Option<Box<DecompressorOxide>> {
+        let Self::Block {
+            bits, bit_count, ..
+        } = self
+        else {
+            return None;
+        };
+        let state = BlockBoundaryState {
+            // An index from elsewhere may claim any number; more than seven bits would be whole
+            // bytes.
+            num_bits: bit_count & 7,
+            bit_buf: *bits,
+            ..BlockBoundaryState::default()
+        };
+        Some(Box::new(DecompressorOxide::from_block_boundary_state(
+            &state,
+        )))
+    }
+}
+
 /// A finding of an inflater.
 pub(crate) enum Found<'a> {
     /// The next bytes of the contents.
@@ -230,6 +252,41 @@ impl Gunzip {
     }
 }
 
+/// The bytes of a place's window that the contents behind it refer to, and zeros in the place of
+/// all others: most of a window is never used, and zeros take no room. `input` begins at the place
+/// and has as much of the stream as makes 32 KiB of contents, or all of it.
+pub(crate) fn needed_window(start: &Start, input: &[u8]) -> Vec<u8> {
+    let Start::Block { window, .. } = start else {
+        return Vec::new();
+    };
+    // References reach back 32 KiB: later contents copy from earlier ones at most. Two windows that
+    // spell out places, in pairs of different bytes, show which bytes of the contents come from
+    // which place. Literals are the same with both.
+    let marked = |mark: &dyn Fn(usize) -> u8| {
+        let marks: Vec<u8> = (0..window.len()).map(mark).collect();
+        let mut out = [&marks[..], &[0; WINDOW]].concat();
+        let made = start.resumed().map_or(0, |mut inflater| {
+            decompress(&mut inflater, input, &mut out, window.len(), FLAT_FLAGS).2
+        });
+        out[window.len()..][..made].to_vec()
+    };
+    let first = marked(&|at| at.to_le_bytes()[0]);
+    let second = marked(&|at| {
+        let [low, high, ..] = at.to_le_bytes();
+        low.wrapping_add(high).wrapping_add(1)
+    });
+    let mut needed = vec![0; window.len()];
+    for (&low, &second) in first.iter().zip(&second) {
+        let high = second.wrapping_sub(low).wrapping_sub(1);
+        let at = usize::from(u16::from_le_bytes([low, high]));
+        // The high byte of a place is below 128: a literal's is 255, and no place in the window.
+        if let Some(byte) = window.get(at) {
+            needed[at] = *byte;
+        }
+    }
+    needed
+}
+
 /// Inflates `contents.len()` bytes from a place inside a stream; `input` reaches to the next place
 /// or to the end.
 ///
@@ -242,25 +299,11 @@ pub(crate) fn inflate_from(
 ) -> Result<(), GzipError> {
     let mut done = 0;
     let mut rest = input;
-    if let Start::Block {
-        bits,
-        bit_count,
-        window,
-    } = start
-    {
-        let state = BlockBoundaryState {
-            // An index from elsewhere may claim any number; more than seven bits would be whole
-            // bytes.
-            num_bits: bit_count & 7,
-            bit_buf: *bits,
-            ..BlockBoundaryState::default()
-        };
-        let mut inflater = Box::new(DecompressorOxide::from_block_boundary_state(&state));
+    if let (Some(mut inflater), Start::Block { window, .. }) = (start.resumed(), start) {
         // The window precedes the contents in one buffer.
         let mut out = [&window[..], &vec![0; contents.len()]].concat();
-        let flags = inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF
-            | inflate_flags::TINFL_FLAG_HAS_MORE_INPUT;
-        let (status, used, made) = decompress(&mut inflater, rest, &mut out, window.len(), flags);
+        let (status, used, made) =
+            decompress(&mut inflater, rest, &mut out, window.len(), FLAT_FLAGS);
         contents[..made].copy_from_slice(&out[window.len()..][..made]);
         done = made;
         rest = &rest[used..];
@@ -331,6 +374,9 @@ fn header_is_whole(bytes: &[u8]) -> Result<bool, GzipError> {
 
 const FLAGS: u32 =
     inflate_flags::TINFL_FLAG_HAS_MORE_INPUT | inflate_flags::TINFL_FLAG_STOP_ON_BLOCK_BOUNDARY;
+/// For an output that is one buffer, with the window before it.
+const FLAT_FLAGS: u32 = inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF
+    | inflate_flags::TINFL_FLAG_HAS_MORE_INPUT;
 const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 const TRAILER_BYTES: usize = 8;
 /// An extra field of 64 KiB, a name and a comment.

@@ -7,6 +7,7 @@
 use crate::build::Ranges;
 use crate::index::{INDEX_BYTES_MAX, Index};
 use crate::layer::{LayerDevice, LayerError, Store};
+use serde_json::Value;
 use sidecore_export::background::{OnReady, Starter};
 use sidecore_export::fuse::FuseOptions;
 use sidecore_export::mount::{self, Target};
@@ -14,7 +15,7 @@ use sidecore_export::{ExportError, Ready};
 use sidecore_format::source::BlockSource;
 use sidecore_remote::blob::RemoteBlob;
 use sidecore_remote::fault::Fault;
-use sidecore_remote::{Artifact, ImageManifest, Location, Repository, Retry};
+use sidecore_remote::{Artifact, ImageManifest, Location, Repository, Retry, is_sha256};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -61,6 +62,8 @@ pub struct Image {
     manifest: ImageManifest,
     /// Referrers of the image, once they were asked for: a list of all layers' indexes and images.
     artifacts: OnceLock<Vec<Artifact>>,
+    /// Files that its command reads first.
+    start: OnceLock<Vec<String>>,
 }
 
 impl Image {
@@ -81,15 +84,52 @@ impl Image {
     pub fn open(url: &str) -> Result<Self, ImageError> {
         let (name, repository, reference) = Self::named(url)?;
         let manifest = repository.image(&reference);
+        Self::of(name, repository, manifest)
+    }
+
+    /// The same for an image whose layers are mounted. What refers to the manifest is asked for at
+    /// the same time, where the URL has its digest.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub(crate) fn open_with_artifacts(url: &str) -> Result<Self, ImageError> {
+        let (name, repository, reference) = Self::named(url)?;
+        let (manifest, artifacts) = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("referrers".into());
+            let ask = || repository.artifacts(&reference, &ARTIFACT_TYPES);
+            let asked = reference.starts_with("sha256:");
+            let asked = asked
+                .then(|| thread.spawn_scoped(scope, ask).ok())
+                .flatten();
+            let manifest = repository.image(&reference);
+            let artifacts = asked.and_then(|thread| thread.join().ok()?.ok());
+            (manifest, artifacts)
+        });
+        let image = Self::of(name, repository, manifest)?;
+        // The digest of an index names several images. A fault is met again, where its reason
+        // counts.
+        if let Some(artifacts) = artifacts.filter(|_| image.manifest.digest == reference) {
+            let _ = image.artifacts.set(artifacts);
+        }
+        Ok(image)
+    }
+
+    fn of(
+        name: String,
+        repository: Repository,
+        manifest: Result<ImageManifest, Fault>,
+    ) -> Result<Self, ImageError> {
+        let manifest = manifest.map_err(|fault| ImageError::Registry {
+            name: name.clone(),
+            fault,
+        })?;
         Ok(Self {
-            manifest: manifest.map_err(|fault| ImageError::Registry {
-                name: name.clone(),
-                fault,
-            })?,
+            manifest,
             place: place_of(&name).to_owned(),
             name,
             repository,
             artifacts: OnceLock::new(),
+            start: OnceLock::new(),
         })
     }
 
@@ -100,7 +140,7 @@ impl Image {
             return Ok(found);
         }
         let digest = &self.manifest.digest;
-        let found = (self.repository).artifacts(digest, &[IMAGE_LAYER_TYPE, INDEX_TYPE]);
+        let found = self.repository.artifacts(digest, &ARTIFACT_TYPES);
         let found = found.map_err(|fault| self.failed(fault))?;
         Ok(self.artifacts.get_or_init(|| found))
     }
@@ -228,6 +268,37 @@ impl Image {
         self.fetch_whole(store, sha256, &mut |_| ()).map(|_| ())
     }
 
+    /// True if a layer will be mounted after a short preparation: a small one, or one whose index
+    /// may be used.
+    pub(crate) fn is_soon_ready(&self, sha256: &str, trust_index: bool) -> bool {
+        let is_converted = matches!(self.converted(sha256), Ok(Some(_)));
+        let has_index = || trust_index && matches!(self.index_of(sha256), Ok(Some(_)));
+        !is_converted && (self.small_layer(sha256).is_some() || has_index())
+    }
+
+    /// Makes a layer usable where it is small: as a whole, which is here sooner than an index and
+    /// needs no server. False if it is not small.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub(crate) fn prepare_small(&self, store: &Store, sha256: &str) -> Result<bool, ImageError> {
+        let Some(bytes) = self.small_layer(sha256) else {
+            return Ok(false);
+        };
+        if store.whole(sha256).is_none() {
+            let blob = self.small_blob(sha256, bytes)?;
+            store.fetch_whole(sha256, &mut &blob[..])?;
+        }
+        Ok(true)
+    }
+
+    /// The size of a layer that is fetched as a whole, since it is small.
+    fn small_layer(&self, sha256: &str) -> Option<u64> {
+        let mut layers = self.layers().iter();
+        let (_, bytes, _) = layers.find(|(found, ..)| found == sha256)?;
+        Some(*bytes).filter(|&bytes| bytes <= SMALL_LAYER_BYTES)
+    }
+
     /// Opens a layer of the image that a URL names as a device, from `store`: by its index where
     /// one can be used, otherwise after it was fetched as a whole. The image's only layer is
     /// meant unless `digest` names one (`sha256:...`). Returns a name for people, too.
@@ -290,13 +361,7 @@ impl Image {
     /// # Errors
     /// [`ImageError`].
     pub fn pushed_index(&self, sha256: &str) -> Result<Option<Index>, ImageError> {
-        let wanted = format!("sha256:{sha256}");
-        let is_wanted = |it: &&Artifact| {
-            let is_of_layer = it.annotations.get(LAYER) == Some(&wanted);
-            // The size is the registry's word; a larger one is not even asked for.
-            it.kind == INDEX_TYPE && is_of_layer && it.size_bytes <= INDEX_BYTES_MAX
-        };
-        let Some(found) = self.artifacts()?.iter().find(is_wanted) else {
+        let Some(found) = self.index_of(sha256)? else {
             return Ok(None);
         };
         let bytes = self.repository.small_blob(&found.sha256, found.size_bytes);
@@ -310,12 +375,69 @@ impl Image {
         }
     }
 
+    /// The artifact that is the index of a layer.
+    fn index_of(&self, sha256: &str) -> Result<Option<&Artifact>, ImageError> {
+        let wanted = format!("sha256:{sha256}");
+        let is_wanted = |it: &&Artifact| {
+            let is_of_layer = it.annotations.get(LAYER) == Some(&wanted);
+            // The size is the registry's word; a larger one is not even asked for.
+            it.kind == INDEX_TYPE && is_of_layer && it.size_bytes <= INDEX_BYTES_MAX
+        };
+        Ok(self.artifacts()?.iter().find(is_wanted))
+    }
+
+    /// Paths of files in the layers that the image's command reads first, as its configuration
+    /// names them; none where it names no command.
+    pub(crate) fn start_files(&self) -> Result<&[String], ImageError> {
+        if let Some(found) = self.start.get() {
+            return Ok(found);
+        }
+        let of = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap_or_default();
+        let config = of(&self.manifest.text);
+        let digest = config["config"]["digest"].as_str().unwrap_or_default();
+        let Some(sha256) = digest.strip_prefix("sha256:").filter(|it| is_sha256(it)) else {
+            return Ok(&[]);
+        };
+        let config = self.small_blob(sha256, CONFIG_BYTES_MAX)?;
+        let found = start_files_of(&of(&config)["config"]);
+        Ok(self.start.get_or_init(|| found))
+    }
+
     fn failed(&self, fault: Fault) -> ImageError {
         ImageError::Registry {
             name: self.name.clone(),
             fault,
         }
     }
+}
+
+/// Paths that may be those of a command's files: its program in each folder that the environment
+/// names, and each word that may be a path.
+fn start_files_of(config: &Value) -> Vec<String> {
+    let texts = |value: &Value| -> Vec<String> {
+        let all = value.as_array().map_or(&[][..], Vec::as_slice).iter();
+        all.filter_map(|it| Some(it.as_str()?.to_owned())).collect()
+    };
+    let command = [texts(&config["Entrypoint"]), texts(&config["Cmd"])].concat();
+    let environment = texts(&config["Env"]);
+    let path = environment.iter().find_map(|it| it.strip_prefix("PATH="));
+    let folder = config["WorkingDir"].as_str().unwrap_or_default();
+    let mut found = Vec::new();
+    // A shell's command is one word here, and several there.
+    let words = command.iter().flat_map(|it| it.split_ascii_whitespace());
+    for word in words.filter(|it| !it.starts_with('-')).take(WORDS_MAX) {
+        match word.contains('/') {
+            true if word.starts_with('/') => found.push(word.to_owned()),
+            true => found.push(format!("{folder}/{word}")),
+            false => {
+                let folders = path.unwrap_or(PATH_DEFAULT).split(':').take(FOLDERS_MAX);
+                found.extend(folders.map(|folder| format!("{folder}/{word}")));
+                found.push(format!("{folder}/{word}"));
+            }
+        }
+    }
+    found.retain(|it| !it.contains('\n'));
+    found
 }
 
 /// Registry and repository of an image's name.
@@ -331,6 +453,18 @@ fn place_of(name: &str) -> &str {
     &name[..end]
 }
 
+/// Compressed bytes of a layer that is fetched as a whole: some milliseconds of a link, and less
+/// than most indexes.
+const SMALL_LAYER_BYTES: u64 = 512 << 10;
+/// Bytes of an image's configuration; containerd reads 8 MiB.
+const CONFIG_BYTES_MAX: u64 = 8 << 20;
+/// Words of a command, and folders of a path, that are looked at.
+const WORDS_MAX: usize = 16;
+const FOLDERS_MAX: usize = 8;
+/// Where the image has no path of its own.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Artifacts of this project.
+const ARTIFACT_TYPES: [&str; 2] = [IMAGE_LAYER_TYPE, INDEX_TYPE];
 /// Media type of an index.
 const INDEX_TYPE: &str = "application/vnd.sidecore.layer.index.v1";
 /// Media type of a layer that is an image of this project.
@@ -370,6 +504,7 @@ impl LayerMount<'_> {
         let store = Store::open(self.layers)?;
         let (name, device) = Image::open_layer(self.image, self.digest, &store, self.trust_index)?;
         device.connect();
+        device.fetch_start();
         let status = |ready: &Ready| {
             let place = ready.place.display().to_string();
             device.status(&name, target.way(), place)
@@ -384,5 +519,36 @@ impl LayerMount<'_> {
             mount::serve(source, Path::new(&name), target, options, ready)
         };
         Ok(starter.run(status, |_| Ok(()), serve)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn files_of_a_command_are_looked_for_where_a_container_finds_them() {
+        let config = json!({
+            "Entrypoint": ["/init.sh", "-x"],
+            "Cmd": ["python3", "app/main.py"],
+            "Env": ["A=b", "PATH=/opt/bin:/bin"],
+            "WorkingDir": "/srv",
+        });
+        let wanted = [
+            "/init.sh",
+            "/opt/bin/python3",
+            "/bin/python3",
+            "/srv/python3",
+        ];
+        let found = start_files_of(&config);
+        assert_eq!(found[..4], wanted);
+        assert_eq!(found[4..], ["/srv/app/main.py"]);
+        let shell = json!({"Cmd": ["/bin/sh", "-c", "exec /opt/server --port 1"]});
+        assert!(start_files_of(&shell).contains(&"/opt/server".to_owned()));
+        // Other types, and none.
+        for other in [json!({"Cmd": "sh", "Env": 3}), json!(null), json!([])] {
+            assert!(start_files_of(&other).is_empty());
+        }
     }
 }

@@ -351,11 +351,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-const MAGIC: &[u8] = b"SCLAYER1";
+/// With a number for what an index is made of: it is proved by one that is made anew.
+const MAGIC: &[u8] = b"SCLAYER2";
 /// In `bits`: the span begins a member or a frame.
 pub(crate) const FRESH: u8 = 0xFF;
-/// Contents of a span, unless blocks or frames are larger: one read decompresses them all.
-pub(crate) const SPAN_BYTES: u64 = 1 << 20;
 /// Larger spans are not worth a read by itself.
 const SPAN_BYTES_LAZY_MAX: u64 = 32 << 20;
 /// Larger spans are not indexed.

@@ -11,6 +11,7 @@
 //! | `here-BOOT-INDEX` | a byte for each span, 1 once its contents are in `data` |
 //! | `blob-BOOT-INDEX` | the layer's compressed bytes, until an index from elsewhere is proved |
 //! | `complete` | there once all contents are in `data`, durably |
+//! | `start` | paths of files that a container of the image reads first, one a line |
 //!
 //! BOOT is this boot's number, INDEX a hash of the index: marks say nothing of contents that
 //! another index has placed.
@@ -22,6 +23,7 @@
 //! Called from: any thread; reads block on the network.
 
 mod ahead;
+mod program;
 mod through;
 
 use crate::build::{BuildError, Ranges, build};
@@ -31,6 +33,7 @@ use crate::store::{
     open_data, read_marks, read_or_zeros, suffix_of, write_in, write_tree,
 };
 use crate::tree::{CONTENTS_AT, Layer as Tree};
+use ahead::Readers;
 use parking_lot::{Condvar, Mutex};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_export::fuse::{FuseOptions, Keeping};
@@ -39,6 +42,7 @@ use sidecore_format::source::{BlockSource, Deliver, Extent, ReadError, check_ran
 use sidecore_remote::blob::RemoteBlob;
 use sidecore_status::Status;
 use sidecore_sys::folder::Folder;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -92,6 +96,9 @@ pub struct LayerDevice {
     own: Weak<Self>,
     ahead: AtomicUsize,
     unkept: Unkept,
+    readers: Mutex<Readers>,
+    /// Programs and libraries that were looked at for others that they name: by their first byte.
+    known: Mutex<BTreeSet<u64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,6 +170,8 @@ impl LayerDevice {
             own: Weak::clone(own),
             ahead: AtomicUsize::new(0),
             unkept: Unkept::default(),
+            readers: Mutex::default(),
+            known: Mutex::default(),
         }))
     }
 
@@ -295,11 +304,12 @@ impl LayerDevice {
             let end = (range.end - extent.device_at).min(extent.bytes);
             let tar = extent.tar_at + start..extent.tar_at + end;
             let wanted = self.index.spans_of(tar);
+            let is_sequential = self.readers.lock().follow(&wanted);
             if self.are_here(&wanted) {
                 continue;
             }
             // First: what is read soon is on its way while this read waits.
-            self.begin_ahead(&wanted, extent);
+            self.begin_ahead(&wanted, extent, is_sequential);
             for span in wanted.clone() {
                 self.ensure_span(span, wanted.end)?;
             }
@@ -448,7 +458,12 @@ impl LayerDevice {
                 .map_err(io),
         };
         match &result {
-            Ok(()) => self.count(1, dst.len().to_u64()),
+            Ok(()) => {
+                self.count(1, dst.len().to_u64());
+                if dst.starts_with(program::MAGIC) {
+                    self.follow(offset);
+                }
+            }
             Err(error) => {
                 self.count(2, 1);
                 tracing::warn!("a read of the layer failed: {error}");
@@ -552,7 +567,9 @@ impl BlockSource for LayerDevice {
     }
 }
 
-/// The kernel's read-ahead for a sequential reader.
-const READ_AHEAD_BYTES: u32 = 1 << 20;
+/// The kernel's read-ahead in the device, beyond that of erofs within a file: more would reach into
+/// the next file, and a reader waits for all of a request. What a sequential reader needs next is
+/// fetched here (`ahead`).
+const READ_AHEAD_BYTES: u32 = 16 << 10;
 /// Threads that answer the kernel: reads at once, most of which wait for the network.
 const THREADS: usize = 16;

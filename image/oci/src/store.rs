@@ -11,9 +11,10 @@ use rustix::fs::OFlags;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_remote::is_sha256;
 use sidecore_sys::folder::Folder;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -98,6 +99,12 @@ impl Store {
         Some((index, is_trusted))
     }
 
+    /// True if something of a layer is here that it can be mounted by.
+    #[must_use]
+    pub(crate) fn has_any(&self, sha256: &str) -> bool {
+        self.root.join(sha256).join(INDEX).exists()
+    }
+
     /// True if all bytes of a layer have been here.
     #[must_use]
     pub(crate) fn is_trusted(&self, sha256: &str) -> bool {
@@ -119,8 +126,32 @@ impl Store {
     pub fn keep_index(&self, index: &Index) -> Result<(), LayerError> {
         let folder = self.folder(&index.layer())?;
         // It said so of another index.
-        let _ = fs::remove_file(folder.join(TRUSTED));
-        write_whole(&folder, INDEX, &index.to_bytes()).map_err(of_folder(&folder))
+        let was_trusted = fs::remove_file(folder.join(TRUSTED)).is_ok();
+        let keep = || {
+            let open = Folder::open(&folder)?;
+            let (name, mut file) = open.temporary(0o600)?;
+            file.write_all(&index.to_bytes())?;
+            open.rename(&name, INDEX.as_ref())?;
+            // Otherwise a crash costs another fetch alone, since an index has a hash of its own; and
+            // a container waits for this.
+            match was_trusted {
+                true => open.sync(),
+                false => Ok(()),
+            }
+        };
+        keep().map_err(of_folder(&folder))
+    }
+
+    /// Keeps the paths of files that a container reads first.
+    ///
+    /// # Errors
+    /// [`LayerError::Folder`].
+    pub(crate) fn keep_start(&self, sha256: &str, paths: &[String]) -> Result<(), LayerError> {
+        let folder = self.folder(sha256)?;
+        let mut text = paths.join("\n").into_bytes();
+        text.truncate(START_BYTES_MAX.to_usize());
+        // A hint: one that a crash has cut costs some time.
+        fs::write(folder.join(START), text).map_err(of_folder(&folder))
     }
 
     /// Reads a whole layer once: its index and contents are here afterwards. Returns the index.
@@ -222,6 +253,39 @@ pub(crate) fn set_aside(folder: PathBuf) -> PathBuf {
     }
 }
 
+/// Bytes and inodes of a folder's files; hard links count once. Files of a running container come
+/// and go while they are counted.
+pub(crate) fn usage_of(folder: &Path) -> io::Result<(i64, i64)> {
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0;
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(path) = waiting.pop() {
+        let Some(stat) = if_there(fs::symlink_metadata(&path))? else {
+            continue;
+        };
+        // A hard link takes no further blocks.
+        if !seen.insert((stat.dev(), stat.ino())) {
+            continue;
+        }
+        bytes += i64::try_from(stat.blocks()).unwrap_or_default() * 512;
+        if stat.is_dir()
+            && let Some(entries) = if_there(fs::read_dir(&path))?
+        {
+            waiting.extend(entries.flatten().map(|entry| entry.path()));
+        }
+    }
+    Ok((bytes, i64::try_from(seen.len()).unwrap_or_default()))
+}
+
+/// The result, unless it is that the file has gone.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes all files on a folder's file system durable. One call: to open and sync each file of a
 /// layer would take a wait for the disk each.
 pub(crate) fn sync(folder: &Path) -> io::Result<()> {
@@ -303,6 +367,11 @@ pub(crate) fn read_marks(file: &File, marks: &mut [u8]) -> io::Result<usize> {
     Ok(bytes)
 }
 
+/// Paths of files that a container reads first, where they are known: one a line.
+pub(crate) fn read_start(folder: &Folder) -> Option<Vec<u8>> {
+    bounded(folder.read_file(START.as_ref()).ok()?, START_BYTES_MAX).ok()
+}
+
 /// Removes marks and bytes that were kept before this boot, or for another index.
 pub(crate) fn forget_others(folder: &Folder, own: &str) {
     for name in folder.names().unwrap_or_default() {
@@ -342,6 +411,9 @@ pub fn sha256_of(bytes: &[u8]) -> String {
 
 /// A fetch that lives writes more often.
 const UNFINISHED_AGE_MIN: Duration = Duration::from_secs(4 * 3600);
+/// Paths of a few hundred files.
+const START_BYTES_MAX: u64 = 64 << 10;
+const START: &str = "start";
 pub(crate) const INDEX: &str = "index";
 pub(crate) const TRUSTED: &str = "trusted";
 pub(crate) const DATA: &str = "data";

@@ -13,13 +13,144 @@
 
 mod grpc;
 mod layer_store;
-mod messages;
 mod mounts;
 mod owners;
 mod records;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+
+mod messages {
+    //! Messages of containerd's service for snapshots.
+    //!
+    //! Why here: written out instead of generated, so that a build needs no `protoc`.
+    //! Must stay true: numbers and types of fields are containerd's; unknown fields are skipped.
+    //! Source: containerd, `api/services/snapshots/v1/snapshots.proto` and `api/types/mount.proto`.
+
+    use prost::Message;
+    use std::collections::BTreeMap;
+
+    /// `PrepareSnapshotRequest` and `ViewSnapshotRequest`.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Prepare {
+        #[prost(string, tag = "2")]
+        pub(crate) key: String,
+        #[prost(string, tag = "3")]
+        pub(crate) parent: String,
+        #[prost(btree_map = "string, string", tag = "4")]
+        pub(crate) labels: BTreeMap<String, String>,
+    }
+
+    /// Any request with a key alone: `Mounts`, `Remove`, `Stat`, `Usage`.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Key {
+        #[prost(string, tag = "2")]
+        pub(crate) key: String,
+    }
+
+    /// `CommitSnapshotRequest`.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Commit {
+        #[prost(string, tag = "2")]
+        pub(crate) name: String,
+        #[prost(string, tag = "3")]
+        pub(crate) key: String,
+        #[prost(btree_map = "string, string", tag = "4")]
+        pub(crate) labels: BTreeMap<String, String>,
+        #[prost(string, tag = "5")]
+        pub(crate) parent: String,
+    }
+
+    /// `UpdateSnapshotRequest`.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Update {
+        #[prost(message, optional, tag = "2")]
+        pub(crate) info: Option<Info>,
+        #[prost(message, optional, tag = "3")]
+        pub(crate) mask: Option<Mask>,
+    }
+
+    /// `google.protobuf.FieldMask`.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Mask {
+        #[prost(string, repeated, tag = "1")]
+        pub(crate) paths: Vec<String>,
+    }
+
+    /// `ListSnapshotsRequest`.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct List {
+        #[prost(string, repeated, tag = "2")]
+        pub(crate) filters: Vec<String>,
+    }
+
+    /// `ListSnapshotsResponse`.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Listed {
+        #[prost(message, repeated, tag = "1")]
+        pub(crate) info: Vec<Info>,
+    }
+
+    /// A response that holds mounts.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Mounts {
+        #[prost(message, repeated, tag = "1")]
+        pub(crate) mounts: Vec<Mount>,
+    }
+
+    /// `containerd.types.Mount`.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Mount {
+        #[prost(string, tag = "1")]
+        pub(crate) kind: String,
+        #[prost(string, tag = "2")]
+        pub(crate) source: String,
+        #[prost(string, repeated, tag = "4")]
+        pub(crate) options: Vec<String>,
+    }
+
+    /// A response that holds an [`Info`].
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Described {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) info: Option<Info>,
+    }
+
+    /// `Info`.
+    #[derive(Clone, PartialEq, Message)]
+    pub(crate) struct Info {
+        #[prost(string, tag = "1")]
+        pub(crate) name: String,
+        #[prost(string, tag = "2")]
+        pub(crate) parent: String,
+        #[prost(int32, tag = "3")]
+        pub(crate) kind: i32,
+        #[prost(message, optional, tag = "4")]
+        pub(crate) created_at: Option<Timestamp>,
+        #[prost(message, optional, tag = "5")]
+        pub(crate) updated_at: Option<Timestamp>,
+        #[prost(btree_map = "string, string", tag = "6")]
+        pub(crate) labels: BTreeMap<String, String>,
+    }
+
+    /// `google.protobuf.Timestamp`.
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub(crate) struct Timestamp {
+        #[prost(int64, tag = "1")]
+        pub(crate) seconds: i64,
+        #[prost(int32, tag = "2")]
+        pub(crate) nanos: i32,
+    }
+
+    /// `UsageResponse`.
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub(crate) struct Usage {
+        #[prost(int64, tag = "1")]
+        pub(crate) size: i64,
+        #[prost(int64, tag = "2")]
+        pub(crate) inodes: i64,
+    }
+}
 
 mod service {
     //! containerd's calls, decoded and answered.
@@ -329,53 +460,56 @@ fn listen(socket: &Path) -> io::Result<UnixListener> {
 }
 
 /// Names of layers or snapshots, each of which one thread at a time has.
+#[derive(Clone, Default)]
+struct Turns(Arc<Names>);
+
 #[derive(Default)]
-struct Turns {
+struct Names {
     taken: Mutex<BTreeSet<String>>,
     freed: Condvar,
 }
 
 /// A name that a thread has, until it is dropped.
-struct Turn<'a> {
-    turns: &'a Turns,
+struct Turn {
+    names: Arc<Names>,
     name: String,
 }
 
 impl Turns {
     /// Takes a name; waits while another thread has it.
-    fn take(&self, name: &str) -> Turn<'_> {
-        let mut taken = self.taken.lock();
+    fn take(&self, name: &str) -> Turn {
+        let mut taken = self.0.taken.lock();
         while taken.contains(name) {
-            self.freed.wait(&mut taken);
+            self.0.freed.wait(&mut taken);
         }
         taken.insert(name.to_owned());
         self.turn(name)
     }
 
     /// Takes a name, unless another thread has it.
-    fn try_take(&self, name: &str) -> Option<Turn<'_>> {
-        let is_free = self.taken.lock().insert(name.to_owned());
+    fn try_take(&self, name: &str) -> Option<Turn> {
+        let is_free = self.0.taken.lock().insert(name.to_owned());
         is_free.then(|| self.turn(name))
     }
 
     /// Keeps all names free, until the guard is dropped; none if a thread has one.
     fn all_free(&self) -> Option<MutexGuard<'_, BTreeSet<String>>> {
-        Some(self.taken.lock()).filter(|taken| taken.is_empty())
+        Some(self.0.taken.lock()).filter(|taken| taken.is_empty())
     }
 
-    fn turn(&self, name: &str) -> Turn<'_> {
+    fn turn(&self, name: &str) -> Turn {
         Turn {
-            turns: self,
+            names: Arc::clone(&self.0),
             name: name.to_owned(),
         }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
         // Also after a failure: another thread would wait for ever.
-        self.turns.taken.lock().remove(&self.name);
-        self.turns.freed.notify_all();
+        self.names.taken.lock().remove(&self.name);
+        self.names.freed.notify_all();
     }
 }
 

@@ -6,11 +6,11 @@
 //! neither them nor device nodes; the files of a layer stay as long as a record of containerd's or
 //! of c/storage's names it, or a [`Hold`] keeps it.
 
-use super::Config;
 use super::records::{self, Layer};
-use crate::image::Image;
+use super::{Config, Turns};
+use crate::image::{Image, ImageError};
 use crate::layer::Store;
-use crate::store::digests_in;
+use crate::store::{boot_id, digests_in};
 use crate::tree::uuid_digits;
 use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -22,6 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Mounts layers.
@@ -32,6 +33,10 @@ pub(crate) struct Mounts {
     /// Layers that are being mounted and have no record yet, and how often.
     held: Mutex<BTreeMap<String, usize>>,
     recent: Recent<Image>,
+    /// Layers that are being made usable, and images whose layers are being prepared ahead.
+    preparing: Turns,
+    ahead: Turns,
+    has_served: AtomicBool,
     trust_indexes: bool,
     rate_bytes: u64,
     verify_keys: Vec<PathBuf>,
@@ -45,7 +50,10 @@ impl Mounts {
             root: config.root.clone(),
             layers: config.root.join("layers"),
             held: Mutex::default(),
-            recent: Recent(Mutex::default()),
+            recent: Recent::default(),
+            preparing: Turns::default(),
+            ahead: Turns::default(),
+            has_served: AtomicBool::new(has_served_before(&config.root)),
             trust_indexes: config.trust_indexes,
             rate_bytes: config.rate_bytes,
             verify_keys: config.verify_keys.clone(),
@@ -59,17 +67,38 @@ impl Mounts {
     /// # Errors
     /// The reason why it is not mounted.
     pub(crate) fn mount(&self, layer: &Layer, dir: &Path, is_lowest: bool) -> Result<bool, String> {
+        let begun = self.begin(layer, dir, is_lowest)?;
+        if !begun.is_mounted {
+            self.serve(layer, dir)?;
+        }
+        Ok(begun.has_implied)
+    }
+
+    /// The same up to the start of a server, where the layer needs one ([`Self::serve`]): what a
+    /// layer can be refused for is known by then.
+    ///
+    /// # Errors
+    /// As [`Self::mount`].
+    pub(crate) fn begin(
+        &self,
+        layer: &Layer,
+        dir: &Path,
+        is_lowest: bool,
+    ) -> Result<Begun, String> {
         let sha256 = &layer.sha256;
         if self.store.whole(sha256).is_none() {
-            let image = self.recent.get(&layer.image, || Image::open(&layer.image));
+            let image = self.image(&layer.image);
             if let Ok(image) = &image
                 && let Some(has_implied) = self.serve_converted(image, layer, dir, is_lowest)
             {
-                return Ok(has_implied);
+                return Ok(Begun {
+                    has_implied,
+                    is_mounted: true,
+                });
             }
             // A layer that was begun can go on without its manifest.
             let is_ready = match &image {
-                Ok(image) => image.prepare(&self.store, sha256, self.trust_indexes),
+                Ok(image) => self.prepare_to_start(image, sha256),
                 Err(_) if self.store.index(sha256).is_some() => Ok(()),
                 Err(error) => return Err(error.to_string()),
             };
@@ -82,13 +111,99 @@ impl Mounts {
         if tree.has_implied_directories && !is_lowest {
             return Err("it has files in directories that it does not describe".into());
         }
-        match self.store.whole(sha256) {
-            Some(data) => mount_file(&data, dir).map_err(|error| {
+        let whole = self.store.whole(sha256);
+        if let Some(data) = &whole {
+            mount_file(data, dir).map_err(|error| {
                 format!("the kernel does not mount {}: {error}", data.display())
-            })?,
-            None => self.serve(layer, dir)?,
+            })?;
         }
-        Ok(tree.has_implied_directories)
+        Ok(Begun {
+            has_implied: tree.has_implied_directories,
+            is_mounted: whole.is_some(),
+        })
+    }
+
+    /// The image that a URL names.
+    fn image(&self, url: &str) -> Result<Arc<Image>, ImageError> {
+        self.recent.get(url, || Image::open_with_artifacts(url))
+    }
+
+    /// Makes a layer usable, and notes which of its files a container reads first.
+    fn prepare_to_start(&self, image: &Image, sha256: &str) -> Result<(), ImageError> {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("start-files".into());
+            // At the same time: it costs a round trip.
+            let start = thread.spawn_scoped(scope, || image.start_files());
+            self.prepare(image, sha256)?;
+            // Only a hint: without it a shell is expected.
+            let start = start.ok().and_then(|thread| thread.join().ok()?.ok());
+            if let Some(paths) = start.filter(|paths| !paths.is_empty())
+                && let Err(error) = self.store.keep_start(sha256, paths)
+            {
+                tracing::info!("{error}");
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes a layer usable.
+    fn prepare(&self, image: &Image, sha256: &str) -> Result<(), ImageError> {
+        // A thread that prepares layers ahead may be at it.
+        let _turn = self.preparing.take(sha256);
+        match image.prepare_small(&self.store, sha256)? {
+            true => Ok(()),
+            false => image.prepare(&self.store, sha256, self.trust_indexes),
+        }
+    }
+
+    /// Prepares layers in the background that containerd asks for one after the other, while it
+    /// waits for the first of them.
+    pub(crate) fn prepare_ahead(self: &Arc<Self>, url: &str, mut layers: Vec<String>) {
+        layers.retain(|sha256| !self.store.has_any(sha256));
+        // The first ones are taken from the end.
+        layers.reverse();
+        if layers.is_empty() {
+            return;
+        }
+        let (mounts, url) = (Arc::clone(self), url.to_owned());
+        let work = move || {
+            // One call for each image: those for its next layers would do the same again.
+            let Some(_turn) = mounts.ahead.try_take(&url) else {
+                return;
+            };
+            // The layer that is waited for says why an image cannot be read.
+            let Ok(image) = mounts.image(&url) else {
+                return;
+            };
+            let left = Mutex::new(layers);
+            let work = || {
+                loop {
+                    // Not held while a layer comes.
+                    let Some(sha256) = left.lock().pop() else {
+                        return;
+                    };
+                    if !image.is_soon_ready(&sha256, mounts.trust_indexes) {
+                        continue;
+                    }
+                    let _hold = mounts.hold(&sha256);
+                    if let Err(error) = mounts.prepare(&image, &sha256) {
+                        tracing::info!("a layer is not prepared ahead: {error}");
+                    }
+                }
+            };
+            std::thread::scope(|scope| {
+                for _ in 1..AHEAD_THREADS {
+                    let thread = std::thread::Builder::new().name("ahead".into());
+                    // This thread does what no other one does.
+                    let _ = thread.spawn_scoped(scope, work);
+                }
+                work();
+            });
+        };
+        let thread = std::thread::Builder::new().name("ahead".into());
+        if let Err(error) = thread.spawn(work) {
+            tracing::info!("no layer is prepared ahead: {error}");
+        }
     }
 
     /// Mounts the image that a layer was converted to, if there is one that may be taken; true if
@@ -201,8 +316,11 @@ impl Mounts {
         }
     }
 
-    /// Starts a server for a layer.
-    fn serve(&self, layer: &Layer, dir: &Path) -> Result<(), String> {
+    /// Starts a server for a layer whose mount was begun.
+    ///
+    /// # Errors
+    /// The reason why there is none.
+    pub(crate) fn serve(&self, layer: &Layer, dir: &Path) -> Result<(), String> {
         let mut command = Command::new("/proc/self/exe");
         command
             .args(["block", "layer", &layer.image])
@@ -214,7 +332,20 @@ impl Mounts {
         if self.trust_indexes {
             command.arg("--trust-index");
         }
-        started(command)
+        started(command)?;
+        // Relaxed: a hint.
+        if !self.has_served.swap(true, Ordering::Relaxed) {
+            let boot = boot_id().unwrap_or_default();
+            if let Err(error) = fs::write(self.root.join(SERVED), boot) {
+                tracing::info!("the next snapshotter tries servers anew: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a server has mounted a layer since the machine's start: the next one will, too.
+    pub(crate) fn has_served(&self) -> bool {
+        self.has_served.load(Ordering::Relaxed)
     }
 
     /// Makes a layer mounted after a restart, if it is not.
@@ -256,10 +387,31 @@ impl Mounts {
     }
 }
 
+/// A layer whose mount was begun.
+pub(crate) struct Begun {
+    /// It lacks entries of directories.
+    pub(crate) has_implied: bool,
+    /// Nothing is left to do.
+    pub(crate) is_mounted: bool,
+}
+
 /// Images that were asked for in the last minute, by their URLs: containerd asks for each layer
 /// alone, and the manifest, what refers to it and a new connection would cost each of them half a
 /// dozen round trips.
-struct Recent<T>(Mutex<VecDeque<(String, Instant, Arc<T>)>>);
+struct Recent<T> {
+    images: Mutex<VecDeque<(String, Instant, Arc<T>)>>,
+    /// URLs that are being asked for.
+    asking: Turns,
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self {
+            images: Mutex::default(),
+            asking: Turns::default(),
+        }
+    }
+}
 
 impl<T> Recent<T> {
     /// The image that a URL names, which `open` asks for.
@@ -271,12 +423,14 @@ impl<T> Recent<T> {
         if !url.contains("@sha256:") {
             return open().map(Arc::new);
         }
+        // Others that want the same image wait for this answer.
+        let _turn = self.asking.take(url);
         if let Some(found) = self.find(url) {
             return Ok(found);
         }
         // Without the lock: this waits for a network.
         let image = Arc::new(open()?);
-        let mut all = self.0.lock();
+        let mut all = self.images.lock();
         if all.len() == RECENT_MAX {
             all.pop_front();
         }
@@ -286,13 +440,24 @@ impl<T> Recent<T> {
 
     /// An image that is young enough: indexes may be pushed after it was asked for.
     fn find(&self, url: &str) -> Option<Arc<T>> {
-        let mut all = self.0.lock();
+        let mut all = self.images.lock();
         all.retain(|(_, opened, _)| opened.elapsed() < RECENT_AGE_MAX);
         let found = all.iter().find(|(found, ..)| found == url);
         found.map(|(.., image)| Arc::clone(image))
     }
 }
 
+/// True if a file of an earlier snapshotter says that a server has mounted a layer since the
+/// machine's start.
+fn has_served_before(root: &Path) -> bool {
+    let found = fs::read_to_string(root.join(SERVED));
+    found.is_ok_and(|found| boot_id().is_ok_and(|boot| boot == found))
+}
+
+/// File with the number of the boot in which a server has mounted a layer.
+const SERVED: &str = "served";
+/// Layers that are prepared ahead at once.
+const AHEAD_THREADS: usize = 4;
 /// Images that are kept; each has a connection and a thread.
 const RECENT_MAX: usize = 8;
 const RECENT_AGE_MAX: Duration = Duration::from_secs(60);
@@ -311,39 +476,6 @@ fn started(mut command: Command) -> Result<(), String> {
 fn mount_file(data: &Path, dir: &Path) -> io::Result<()> {
     let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
     Ok(mount(data, dir, "erofs", flags, None)?)
-}
-
-/// Bytes and inodes of a folder's files; hard links count once. Files of a running container come
-/// and go while they are counted.
-pub(super) fn usage_of(folder: &Path) -> io::Result<(i64, i64)> {
-    let mut seen = BTreeSet::new();
-    let mut bytes = 0;
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(path) = waiting.pop() {
-        let Some(stat) = if_there(fs::symlink_metadata(&path))? else {
-            continue;
-        };
-        // A hard link takes no further blocks.
-        if !seen.insert((stat.dev(), stat.ino())) {
-            continue;
-        }
-        bytes += i64::try_from(stat.blocks()).unwrap_or_default() * 512;
-        if stat.is_dir()
-            && let Some(entries) = if_there(fs::read_dir(&path))?
-        {
-            waiting.extend(entries.flatten().map(|entry| entry.path()));
-        }
-    }
-    Ok((bytes, i64::try_from(seen.len()).unwrap_or_default()))
-}
-
-/// The result, unless it is that the file has gone.
-fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// Keeps the files of a layer.
@@ -414,7 +546,7 @@ mod tests {
     /// Six round trips a layer else.
     #[test]
     fn an_image_of_a_digest_is_asked_for_once() {
-        let recent = Recent(Mutex::default());
+        let recent = Recent::default();
         let (digest, tag) = ("oci://a/b@sha256:1", "oci://a/b:v1");
         assert_eq!(recent.get(digest, || Err("no network")), Err("no network"));
         let mut asked = 0;
@@ -432,7 +564,7 @@ mod tests {
         for number in 0..RECENT_MAX {
             ask(&format!("oci://a/c@sha256:{number}"));
         }
-        assert_eq!(recent.0.lock().len(), RECENT_MAX);
+        assert_eq!(recent.images.lock().len(), RECENT_MAX);
         assert!(recent.find(digest).is_none());
     }
 

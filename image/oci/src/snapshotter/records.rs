@@ -298,6 +298,16 @@ pub(crate) fn remote_layer(labels: &BTreeMap<String, String>) -> Option<(String,
     Some((target.clone(), Layer { image, sha256 }))
 }
 
+/// Digests (64 digits) of the layers above one, the next one first, as far as its labels name them.
+pub(crate) fn layers_above(labels: &BTreeMap<String, String>, layer: &Layer) -> Vec<String> {
+    let all = labels.get("containerd.io/snapshot/cri.image-layers");
+    let all = all.map_or("", String::as_str).split(',');
+    let digests = all.filter_map(|it| it.strip_prefix("sha256:").filter(|it| is_sha256(it)));
+    // The list begins with the layer itself.
+    let above = digests.skip_while(|it| *it != layer.sha256).skip(1);
+    above.map(str::to_owned).collect()
+}
+
 /// The URL of an image: by its manifest's digest where that is known, since a tag may move.
 fn image_url(reference: &str, manifest: Option<&str>) -> String {
     let (name, digest) = match reference.split_once('@') {
@@ -390,6 +400,21 @@ mod tests {
             let ids: Vec<u64> = records.all().map(|it| it.id).collect();
             assert_eq!(ids, [1]);
         }
+    }
+
+    #[test]
+    fn layers_above_one_are_those_that_follow_it() {
+        let digit = |digit: &str| digit.repeat(64);
+        let layer = Layer {
+            image: String::new(),
+            sha256: digit("b"),
+        };
+        let all = ["a", "b", "c", "d"].map(|it| format!("sha256:{}", digit(it)));
+        let text = format!("{},sha256:../x", all.join(","));
+        let key = "containerd.io/snapshot/cri.image-layers".to_owned();
+        let labels = BTreeMap::from([(key, text)]);
+        assert_eq!(layers_above(&labels, &layer), [digit("c"), digit("d")]);
+        assert!(layers_above(&BTreeMap::new(), &layer).is_empty());
     }
 
     #[test]

@@ -13,16 +13,17 @@
 //! files of a committed snapshot are on the disk before its record says so; no mount is handed out
 //! that has the folder of a layer below it on which nothing is mounted.
 //! Called from: any thread. The lock of the records is not held while a layer is mounted, which
-//! waits for a network, nor while files are synced, counted or deleted.
+//! waits for a network, nor while files are synced, counted or deleted. A layer's turn is held from
+//! the begin of its mount to the end, also where its record is there before.
 
 use super::grpc::{Code, Refusal};
 use super::messages::{Commit, Info, Mount, Prepare, Update, Usage};
-use super::mounts::{Mounts, Table, usage_of};
+use super::mounts::{Mounts, Table};
 use super::owners::{Owners, unmap};
 use super::records::{Kind, Layer, Record, Records, now, remote_layer};
-use super::records::{check_parent, committable, exists, missing};
-use super::{Config, Turns};
-use crate::store::{remove_folder, set_aside, sync};
+use super::records::{check_parent, committable, exists, layers_above, missing};
+use super::{Config, Turn, Turns};
+use crate::store::{remove_folder, set_aside, sync, usage_of};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::cell::LazyCell;
@@ -39,7 +40,7 @@ pub(crate) struct Snapshots {
     root: PathBuf,
     records: Mutex<Records>,
     /// Snapshots of layers that are being mounted.
-    mounting: Turns,
+    pub(super) mounting: Turns,
     mounts: Arc<Mounts>,
     /// Layers that containerd unpacks, since they could not be mounted.
     unmounted: AtomicU64,
@@ -187,9 +188,7 @@ impl Snapshots {
         if let Some(found) = self.records.lock().get(target) {
             return found.parent == parent && found.kind == Kind::Committed;
         }
-        let result = self.mount_new(target, parent, labels, layer);
-        drop(turn);
-        match result {
+        match self.mount_new(target, parent, labels, layer, turn) {
             Ok(()) => true,
             Err(reason) => {
                 tracing::warn!("{target} is not mounted, containerd unpacks it: {reason}");
@@ -254,7 +253,9 @@ impl Snapshots {
         parent: &str,
         labels: &BTreeMap<String, String>,
         layer: Layer,
+        turn: Turn,
     ) -> Result<(), String> {
+        (self.mounts).prepare_ahead(&layer.image, layers_above(labels, &layer));
         // Until the record names it.
         let _hold = self.mounts.hold(&layer.sha256);
         let id = self.records.lock().new_id();
@@ -270,11 +271,20 @@ impl Snapshots {
             let _ = fs::remove_dir(&files);
             let _ = fs::remove_dir(self.folder(id));
         };
-        if let Err(reason) = self.mounts.mount(&layer, &files, parent.is_empty()) {
+        let begun = self.mounts.begin(&layer, &files, parent.is_empty());
+        let mounted = begun.and_then(|begun| {
+            // The first server shows that the kernel takes them. Further ones need no answer here.
+            let is_later = !begun.is_mounted && self.mounts.has_served();
+            if !begun.is_mounted && !is_later {
+                self.mounts.serve(&layer, &files)?;
+            }
+            Ok(is_later)
+        });
+        let is_later = mounted.inspect_err(|_| {
             self.unmounted.fetch_add(1, Ordering::Relaxed);
             undo();
-            return Err(reason);
-        }
+        })?;
+        let to_serve = is_later.then(|| layer.clone());
         let time = now();
         let record = Record {
             id,
@@ -294,7 +304,28 @@ impl Snapshots {
             true => records.put(None, record).map_err(failed),
             false => Err("its parent is gone".into()),
         };
-        put.inspect_err(|_| undo())
+        drop(records);
+        put.inspect_err(|_| undo())?;
+        if let Some(layer) = to_serve {
+            self.serve_soon(layer, files, turn);
+        }
+        Ok(())
+    }
+
+    /// Starts the server of a layer on a thread of its own, so that containerd goes on with the
+    /// next one. Who needs the mount waits for its turn, and tries again where this fails.
+    fn serve_soon(&self, layer: Layer, files: PathBuf, turn: Turn) {
+        let mounts = Arc::clone(&self.mounts);
+        let work = move || {
+            if let Err(error) = mounts.serve(&layer, &files) {
+                tracing::warn!("{} is not mounted yet: {error}", turn.name);
+            }
+            drop(turn);
+        };
+        let thread = std::thread::Builder::new().name("serve".into());
+        if let Err(error) = thread.spawn(work) {
+            tracing::warn!("a layer is mounted when it is asked for: {error}");
+        }
     }
 
     /// `Mounts`.
@@ -401,7 +432,10 @@ impl Snapshots {
 
     /// `Remove`.
     pub(crate) fn remove(&self, key: &str) -> Result<(), Refusal> {
+        // A server may be about to mount it.
+        let turn = self.mounting.take(key);
         let folder = self.detach(key)?;
+        drop(turn);
         // Many files take long, and no other call waits for them.
         remove_folder(&folder);
         Ok(())

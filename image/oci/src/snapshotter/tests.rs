@@ -469,6 +469,26 @@ fn a_removed_snapshot_is_deleted_after_its_record() {
     assert_eq!(std::fs::read_dir(place).unwrap().count(), 0);
 }
 
+/// A server would mount the layer on a folder that is gone.
+#[test]
+fn a_layer_that_is_being_mounted_is_removed_after_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = with_one(folder.path());
+    let turn = snapshots.mounting.take("key");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let removed = scope.spawn(|| {
+            snapshots.remove("key").unwrap();
+            is_over.load(Ordering::SeqCst)
+        });
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        snapshots.stat("key").unwrap();
+        is_over.store(true, Ordering::SeqCst);
+        drop(turn);
+        assert!(removed.join().unwrap());
+    });
+}
+
 /// A commit that cannot make the files durable leaves the snapshot as it is.
 #[test]
 fn files_are_synced_before_a_commit_is_recorded() {

@@ -164,8 +164,13 @@ impl Access {
             return Ok(response);
         };
         // Tokens expire after minutes, so a refusal is the usual way to learn that one is needed.
-        let token = self.new_token(&challenge?.service)?;
-        *self.token.lock() = Some(token.clone());
+        let mut held = self.token.lock();
+        // Requests at the same time share one: those that come meanwhile wait for it here or above.
+        let token = match &*held {
+            Some(newer) if token.as_ref() != Some(newer) => newer.clone(),
+            _ => held.insert(self.new_token(&challenge?.service)?).clone(),
+        };
+        drop(held);
         Ok(with_token(request(), Some(&token)).send()?)
     }
 

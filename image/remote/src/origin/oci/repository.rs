@@ -167,14 +167,20 @@ impl Repository {
         kinds: &[&str],
     ) -> Result<Vec<Artifact>, Fault> {
         let api = access.url(&format!("referrers/{subject}"))?;
+        // At the same time: a registry has one of the two, and to learn which costs a round trip.
+        let (own, tag) = (self.clone(), tag_of(subject));
+        let thread = std::thread::Builder::new().name("referrers".into());
+        let tagged = thread.spawn(move || own.document(&tag));
         let response = access.send(&|| access.client.get(api.clone()))?;
         let index = match response.status().as_u16() {
             200 => text_of(response, MANIFEST_BYTES_MAX, access.silence_max)?,
             // A registry without that interface: clients keep the list under a tag.
-            _ => match self.document(&tag_of(subject)) {
-                Ok((text, _)) => text,
-                Err(Fault::Final(_)) => return Ok(Vec::new()),
-                Err(passing) => return Err(passing),
+            _ => match tagged.map(std::thread::JoinHandle::join) {
+                Ok(Ok(Ok((text, _)))) => text,
+                Ok(Ok(Err(Fault::Final(_)))) => return Ok(Vec::new()),
+                Ok(Ok(Err(passing))) => return Err(passing),
+                Ok(Err(_)) => return Err(Fault::Passing("a request panicked".into())),
+                Err(error) => return Err(Fault::Passing(format!("no thread: {error}"))),
             },
         };
         let index: Index = serde_json::from_slice(&index).unwrap_or_default();
@@ -182,14 +188,40 @@ impl Repository {
         for kind in kinds {
             // Many of one type must not hide those of the next.
             let blobs_max = blobs.len() + ARTIFACTS_MAX;
-            for found in newest(&index, kind) {
-                blobs.extend(self.artifact(found, kind)?);
+            let all: Vec<_> = newest(&index, kind).collect();
+            // Some at a time: each costs a round trip.
+            for some in all.chunks(ARTIFACTS_AT_ONCE) {
+                blobs.extend(self.artifacts_of(some, kind)?);
                 if blobs.len() > blobs_max {
                     break;
                 }
             }
         }
         Ok(blobs)
+    }
+
+    /// The blobs of several artifacts of type `kind`, in their order.
+    fn artifacts_of(&self, all: &[&Descriptor], kind: &str) -> Result<Vec<Artifact>, Fault> {
+        let Some((first, others)) = all.split_first() else {
+            return Ok(Vec::new());
+        };
+        std::thread::scope(|scope| {
+            let ask = |found| {
+                let thread = std::thread::Builder::new().name("artifact".into());
+                (
+                    found,
+                    thread.spawn_scoped(scope, move || self.artifact(found, kind)),
+                )
+            };
+            let asked: Vec<_> = others.iter().map(|found| ask(*found)).collect();
+            let mut blobs = self.artifact(first, kind)?;
+            for (found, thread) in asked {
+                let answer = thread.ok().and_then(|thread| thread.join().ok());
+                // No thread could be started.
+                blobs.extend(answer.unwrap_or_else(|| self.artifact(found, kind))?);
+            }
+            Ok(blobs)
+        })
     }
 
     /// The blobs of an artifact of type `kind`; none where its document cannot be read.
@@ -535,6 +567,8 @@ pub const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
 /// Artifacts of one image, and blobs of them, that are looked at.
 const ARTIFACTS_MAX: usize = 1024;
+/// Artifacts whose documents are asked for at once.
+const ARTIFACTS_AT_ONCE: usize = 8;
 
 #[cfg(test)]
 mod tests {
