@@ -132,8 +132,8 @@ impl Store {
             let (name, mut file) = open.temporary(0o600)?;
             file.write_all(&index.to_bytes())?;
             open.rename(&name, INDEX.as_ref())?;
-            // Otherwise a crash costs another fetch alone, since an index has a hash of its own; and
-            // a container waits for this.
+            // Otherwise a crash costs another fetch alone: an index has a hash of its own. A
+            // container waits for this.
             match was_trusted {
                 true => open.sync(),
                 false => Ok(()),

@@ -469,6 +469,23 @@ fn a_removed_snapshot_is_deleted_after_its_record() {
     assert_eq!(std::fs::read_dir(place).unwrap().count(), 0);
 }
 
+/// Another kernel may not take the mounts of servers.
+#[test]
+fn a_server_of_this_boot_alone_says_that_further_ones_will_mount() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
+    let has_served = || {
+        let store = Store::open(&config.root.join("layers")).unwrap();
+        mounts::Mounts::new(&config, store).has_served()
+    };
+    assert!(!has_served());
+    let place = config.root.join("served");
+    std::fs::write(&place, "another boot").unwrap();
+    assert!(!has_served());
+    std::fs::write(&place, crate::store::boot_id().unwrap()).unwrap();
+    assert!(has_served());
+}
+
 /// A server would mount the layer on a folder that is gone.
 #[test]
 fn a_layer_that_is_being_mounted_is_removed_after_that() {
