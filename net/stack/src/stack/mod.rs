@@ -72,6 +72,18 @@ pub(crate) struct Host {
     pub(crate) shard: Shard,
     /// The frame being processed was sent by this stack itself.
     pub(crate) from_self: bool,
+    pub(crate) refusal: Refusal,
+}
+
+/// A NIC that takes nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Refusal {
+    /// Segments that it had taken by then.
+    sent: u64,
+    /// Time since when; 0 before the first refusal.
+    since_ns: u64,
+    /// Place in the ready list of the next session to look at.
+    next: usize,
 }
 
 impl std::fmt::Debug for Stack {
@@ -132,6 +144,7 @@ impl Stack {
             due: Vec::with_capacity(DUE_FIRST),
             shard: Shard::default(),
             from_self: false,
+            refusal: Refusal::default(),
             common,
         };
         host.autoconfiguration.begin(&mut host.common);
@@ -178,6 +191,7 @@ impl Stack {
         // Control frames first: an ARP reply or a reset is small, and data may fill the NIC's
         // queue.
         if !common.control.flush(send, sent) || !self.host.transmit_ready(send) {
+            self.host.note_refused();
             return false;
         }
         // Neighbours that the sessions requested while sending.
@@ -262,7 +276,7 @@ impl Host {
                 Outcome::Done | Outcome::Unresolved => {}
                 Outcome::More => output.session.make_ready(),
                 Outcome::Full => {
-                    output.note_refused();
+                    output.session.note_refused();
                     output.session.hot.set(Flags::READY);
                     self.common.ready.push_front(number);
                     return false;
@@ -270,6 +284,35 @@ impl Host {
             }
         }
         true
+    }
+
+    /// The NIC has no room. Only the first of the ready sessions is tried then; once the NIC has
+    /// taken nothing for a while, the timers of those behind it run, too, so that they end together
+    /// and not one after the other.
+    #[cold]
+    fn note_refused(&mut self) {
+        let common = &mut self.common;
+        let (now_ns, sent) = (common.now_ns, common.counters.segments_sent);
+        if self.refusal.sent != sent || self.refusal.since_ns == 0 {
+            self.refusal = Refusal {
+                sent,
+                since_ns: now_ns,
+                next: 0,
+            };
+            return;
+        }
+        if now_ns.saturating_sub(self.refusal.since_ns) < REFUSED_NS {
+            return;
+        }
+        let count = common.ready.len();
+        for _ in 0..count.min(REFUSED_MAX) {
+            // Cyclic: sessions leave and join the list meanwhile.
+            let at = self.refusal.next % count;
+            self.refusal.next = at + 1;
+            let number = self.common.ready[at];
+            let mut session = self.sessions.access(&mut self.common, number);
+            session.note_refused();
+        }
     }
 
     fn run_timers(&mut self) {
@@ -373,6 +416,11 @@ fn feed_some(sessions: &mut Sessions, common: &mut Common) {
         }
     }
 }
+
+/// Time without room in the NIC after which waiting sessions count as stalled.
+const REFUSED_NS: u64 = 100_000_000;
+/// Sessions that are looked at in one round of such a NIC.
+const REFUSED_MAX: usize = 64;
 
 /// Initial capacity of the list of expired timers, of one round.
 const DUE_FIRST: usize = 4096;

@@ -20,7 +20,7 @@ use crate::stack::link::Autoconfiguration;
 use crate::stack::listener::Listeners;
 use crate::stack::sessions::Sessions;
 use crate::stack::udp::Datagrams;
-use crate::stack::{Host, Stack};
+use crate::stack::{Host, Refusal, Stack};
 use crate::state::flags::Flags;
 use crate::state::hot::{Hot, State};
 use sidecore_random::Random;
@@ -47,6 +47,7 @@ impl Stack {
             due,
             shard,
             from_self,
+            refusal,
         } = &mut self.host;
         // Before the pool is checked: incomplete packets hold buffers.
         fragments.clear(common);
@@ -63,6 +64,7 @@ impl Stack {
         assert!(staging.is_empty() && due.is_empty() && !*from_self);
         assert!(shard.is_alone(), "a stack that is renewed is alone");
         *last_flow = LastFlow::new();
+        *refusal = Refusal::default();
         *autoconfiguration = Autoconfiguration::default();
         *direct_placement = DirectPlacement::default();
         // As `new` does, last: it queues frames by the renewed configuration.

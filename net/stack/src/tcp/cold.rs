@@ -62,6 +62,9 @@ pub(crate) struct Cold {
     pub(crate) mss_max: u16,
     /// Window scaling is offered and, after both SYNs, agreed on.
     pub(crate) scaling: bool,
+    /// Timeouts of a SYN or SYN-ACK that the NIC had not taken: those of the path's `retries` that
+    /// were no retransmissions.
+    pub(crate) syns_refused: u8,
     /// Time of the last reply to an out-of-window segment without data.
     pub(crate) unacceptable_answered_ms: Option<u32>,
     pub(crate) soft_error: SoftError,
@@ -109,6 +112,7 @@ impl Default for Cold {
             soft_error: SoftError::default(),
             listener: NONE,
             queued: false,
+            syns_refused: 0,
             last_sent_us: 0,
             opened_ns: 0,
             keepalive: Keepalive::default(),

@@ -301,6 +301,10 @@ impl<'s> Expiry<'s> {
             return;
         }
         session.path.retries = session.path.retries.saturating_add(1);
+        if session.hot.has(Flags::SEND_SYN) {
+            // The path has not seen it, so its silence says nothing about the options.
+            session.cold.syns_refused = session.cold.syns_refused.saturating_add(1);
+        }
         session.common.counters.timeouts += 1;
         session.hot.set(Flags::SEND_SYN);
         session.make_ready();

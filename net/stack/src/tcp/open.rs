@@ -63,8 +63,13 @@ impl Session<'_> {
         Side {
             config: self.common.config.ecn,
             state: self.hot.state(),
-            retries: self.path.retries,
+            retries: self.syns_resent(),
         }
+    }
+
+    /// Retransmissions of our SYN or SYN-ACK that the NIC has taken.
+    pub(crate) fn syns_resent(&self) -> u8 {
+        self.path.retries.saturating_sub(self.cold.syns_refused)
     }
 
     /// True if our first SYN has not been sent yet, so that options announced in it may change.
@@ -72,7 +77,7 @@ impl Session<'_> {
         self.hot.state() == State::Closed
             || self.hot.state() == State::SynSent
                 && self.hot.has(Flags::SEND_SYN)
-                && self.path.retries == 0
+                && self.syns_resent() == 0
     }
 
     /// Sets the payload of a full segment, from the path, the peer's MSS and our options: RFC 6691.

@@ -66,24 +66,6 @@ impl<'s, 'f> Output<'s, 'f> {
         }
     }
 
-    /// The NIC had no room. The session stays ready and is tried in each round; but if no timer
-    /// runs, nothing would ever end it on a link that takes nothing any more (RFC 9293 section
-    /// 3.8.3).
-    pub(crate) fn note_refused(&mut self) {
-        let session = &mut self.session;
-        if session.hot.timer() != Timer::None {
-            return;
-        }
-        let waits = session.hot.tx.len() > 0 || session.hot.fin_waits();
-        if session.hot.has(Flags::SEND_SYN) {
-            // The SYN counts as in flight before it was sent.
-            session.start_timer(Timer::Retransmission, session.timeout_us());
-        } else if waits && session.hot.send.in_flight() == 0 {
-            session.hot.set(Flags::REFUSED);
-            session.start_persist();
-        }
-    }
-
     /// The NIC has room again: attempts that it refused were no timeouts.
     #[cold]
     fn not_refused(&mut self) {
@@ -187,6 +169,8 @@ impl<'s, 'f> Output<'s, 'f> {
             let session = &mut self.session;
             session.hot.clear(Flags::SEND_SYN);
             session.hot.sent_us = session.common.now_us;
+            session.path.retries = session.syns_resent();
+            session.cold.syns_refused = 0;
             session.start_timer(Timer::Retransmission, session.timeout_us());
         }
         outcome

@@ -3,7 +3,7 @@
 use super::common::{MS, S, v4};
 use super::peer::{ACK, PLAIN, PSH, Peer, SACK, SYN};
 use sidecore_net_stack::{
-    Algorithm, Behaviour, RecoveryPhase, SessionError, SessionId, SessionOption, SessionState,
+    Algorithm, Behaviour, Ecn, RecoveryPhase, SessionError, SessionId, SessionOption, SessionState,
 };
 
 const ECE: u8 = 0x40;
@@ -161,4 +161,55 @@ fn a_connect_over_a_nic_without_room_times_out() {
     peer.stack.set_option(id, limit).expect("open");
     wait(&mut peer, 5 * S);
     assert_eq!(peer.error(id), Some(SessionError::TimedOut));
+}
+
+/// Only the first of them is tried while the NIC has no room; those behind it ended one by one.
+#[test]
+fn a_nic_without_room_ends_all_sessions_together() {
+    let mut peer = Peer::new(|_| {});
+    let listener = peer.listen();
+    let mut sessions = Vec::new();
+    for _ in 0..8 {
+        let id = peer.open_at(listener, &PLAIN);
+        let limit = SessionOption::UserTimeout(3_000);
+        peer.stack.set_option(id, limit).expect("open");
+        sessions.push(id);
+        peer.port += 1;
+    }
+    peer.take();
+    peer.refuses = true;
+    for &id in &sessions {
+        peer.write(id, b"late");
+    }
+    let connecting = peer.stack.connect(v4(2, 80), None).expect("connects");
+    let limit = SessionOption::UserTimeout(2_000);
+    peer.stack.set_option(connecting, limit).expect("open");
+    wait(&mut peer, 5 * S);
+    for id in sessions {
+        assert_eq!(peer.error(id), Some(SessionError::TimedOut));
+    }
+    assert_eq!(peer.error(connecting), Some(SessionError::TimedOut));
+}
+
+/// A path that has seen no SYN has dropped none for its flags.
+#[test]
+fn a_syn_that_the_nic_never_took_still_asks_for_ecn() {
+    for (ecn, asks) in [(Ecn::Accurate, CWR | 0x40), (Ecn::Active, CWR | 0x40)] {
+        let mut peer = Peer::new(|config| config.ecn = ecn);
+        peer.refuses = true;
+        peer.stack.connect(v4(2, 80), None).expect("connects");
+        wait(&mut peer, 8 * S);
+        assert!(peer.stack.counters().timeouts >= 2);
+        peer.refuses = false;
+        // Its hardware address may have been forgotten meanwhile.
+        peer.greet();
+        wait(&mut peer, 10 * MS);
+        let first = peer.take().remove(0);
+        assert_eq!(first.flags & !SYN, asks, "{ecn:?}");
+        // One that was taken, and is not answered, counts.
+        wait(&mut peer, 20 * S);
+        peer.greet();
+        let last = peer.take().pop().expect("again");
+        assert_eq!(last.flags, SYN, "{ecn:?}");
+    }
 }
