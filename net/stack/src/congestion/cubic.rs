@@ -16,8 +16,10 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 #[derive(Debug, Clone)]
 pub(crate) struct Cubic {
     threshold: u32,
-    /// Start of the current epoch of congestion avoidance.
+    /// Start of the current epoch of congestion avoidance, later by the time without growth.
     epoch_us: Option<u32>,
+    /// Time of the last growth.
+    grown_us: u32,
     w_max: f64,
     k: f64,
     /// The window that Reno would have.
@@ -31,6 +33,7 @@ impl Default for Cubic {
         Self {
             threshold: u32::MAX,
             epoch_us: None,
+            grown_us: 0,
             w_max: 0.0,
             k: 0.0,
             w_est: 0.0,
@@ -40,6 +43,17 @@ impl Default for Cubic {
 }
 
 impl Cubic {
+    /// The start of the epoch, where one has begun. RFC 9438 sections 4.2 and 5.8: it leaves out
+    /// the time in which the application was the limit. While the window is, acknowledgments come
+    /// within a round trip.
+    fn epoch(&mut self, acked: &Acked) -> Option<u32> {
+        let epoch_us = self.epoch_us?;
+        let silent_us = acked.now_us.wrapping_sub(self.grown_us);
+        let shifted = epoch_us.wrapping_add(silent_us.saturating_sub(acked.srtt_us));
+        self.epoch_us = Some(shifted);
+        Some(shifted)
+    }
+
     fn begin(&mut self, segments: f64, now_us: u32) {
         self.epoch_us = Some(now_us);
         self.w_est = segments;
@@ -81,10 +95,11 @@ impl Control for Cubic {
         }
         let mss = f64::from(acked.mss);
         let segments = f64::from(window) / mss;
-        if self.epoch_us.is_none() {
+        let began = self.epoch(acked).unwrap_or_else(|| {
             self.begin(segments, acked.now_us);
-        }
-        let began = self.epoch_us.unwrap_or(acked.now_us);
+            acked.now_us
+        });
+        self.grown_us = acked.now_us;
         let seconds = f64::from(acked.now_us.wrapping_sub(began)) / 1e6;
         let rtt = f64::from(acked.srtt_us) / 1e6;
         // RFC 9438 section 4.2, figure 1, a round trip ahead; held to 1.5 windows (section 4.2).
@@ -123,12 +138,20 @@ impl Control for Cubic {
         self.threshold
     }
 
+    fn on_timeout(&mut self, window: u32, flight: u32, mss: u32, _now_us: u32) -> u32 {
+        let threshold = self.reduce(window, flight, mss, BETA);
+        // RFC 9438 section 4.8: the next epoch begins at the plateau, whatever the window was
+        // before: K is 0, and w_max the window with which congestion avoidance begins.
+        self.w_max = 0.0;
+        threshold
+    }
+
     fn leave_slow_start(&mut self, window: u32) {
         self.threshold = window;
     }
 
     fn on_restart(&mut self, _now_us: u32) {
-        // RFC 9438 section 4.2 (and 5.8): the epoch does not run while nothing is sent.
+        // The window is another one after the restart (RFC 5681 section 4.1), so the curve is, too.
         self.epoch_us = None;
     }
 }
@@ -186,6 +209,33 @@ mod tests {
         assert!((cubic.w_max - 1000.0).abs() < 1e-9);
         assert_eq!(cubic.on_loss_after_echo(1000), 700_000);
         assert_eq!(cubic.on_echo(1000, 1000, 1000, 0), 2000);
+    }
+
+    /// RFC 9438 section 4.8: no way back to the old window, and growth from the plateau.
+    #[test]
+    fn after_a_timeout_the_plateau_is_where_avoidance_begins() {
+        let mut cubic = Cubic::default();
+        assert_eq!(cubic.on_timeout(1_000_000, 1_000_000, 1000, 0), 700_000);
+        let after = run(&mut cubic, 700_000, 0, 11, 100_000);
+        assert!((cubic.w_max - 700.0).abs() < 1e-9 && cubic.k == 0.0);
+        // C * 1.1^3 is half a segment; Reno's share of 11 rounds is below 11 segments.
+        assert!((700_000..712_000).contains(&after), "{after}");
+        // A loss before avoidance begins has a plateau of its own.
+        let mut cubic = Cubic::default();
+        cubic.on_timeout(1_000_000, 1_000_000, 1000, 0);
+        cubic.on_loss(400_000, 400_000, 1000, 0);
+        assert!((cubic.w_max - 400.0).abs() < 1e-9);
+    }
+
+    /// RFC 9438 sections 4.2 and 5.8: time in which the application was the limit does not count.
+    #[test]
+    fn a_pause_of_the_application_stops_the_clock() {
+        let mut cubic = Cubic::default();
+        let threshold = cubic.on_loss(1_000_000, 1_000_000, 1000, 0);
+        let window = run(&mut cubic, threshold, 0, 120, 100_000);
+        let straight = run(&mut cubic.clone(), window, 12_000_000, 10, 100_000);
+        let paused = run(&mut cubic, window, 72_000_000, 10, 100_000);
+        assert_eq!(paused, straight);
     }
 
     #[test]

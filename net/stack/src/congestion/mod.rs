@@ -33,7 +33,7 @@ pub(crate) enum SlowStart {
     /// HyStart++ (RFC 9406).
     #[default]
     HyStartPlusPlus,
-    /// HyStart (Ha and Rhee, 2011), which Linux has with CUBIC.
+    /// HyStart (Ha and Rhee, 2011), which Linux has in CUBIC alone: Reno ends by a loss.
     HyStart,
 }
 
@@ -186,9 +186,11 @@ impl Control for Congestion {
             return self.control().on_acked(window, acked);
         }
         // The first slow start: RFC 9406 section 4.3.
-        let growth = match acked.slow_start {
-            SlowStart::HyStartPlusPlus => self.hystart.on_acked(acked),
-            SlowStart::HyStart => self.hystart.on_acked_classic(window, acked),
+        let growth = match (acked.slow_start, &self.chosen) {
+            (SlowStart::HyStartPlusPlus, _) => self.hystart.on_acked(acked),
+            (SlowStart::HyStart, Chosen::Cubic(_)) => self.hystart.on_acked_classic(window, acked),
+            // Linux's `tcp_cubic` has it, and no other algorithm.
+            (SlowStart::HyStart, _) => Growth::Bytes(acked.bytes),
         };
         match growth {
             Growth::Bytes(bytes) => {

@@ -70,7 +70,7 @@ impl Control for Reno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::SlowStart;
+    use crate::congestion::{Algorithm, Congestion, SlowStart};
     use crate::wire::sequence::Sequence;
 
     fn acked(bytes: u32) -> Acked {
@@ -106,6 +106,28 @@ mod tests {
         assert_eq!(reno.on_loss_after_echo(1000), 50_000);
         assert_eq!(reno.on_echo(1000, 1000, 1000, 0), 2000);
         assert_eq!(reno.on_loss_after_echo(1000), 2000);
+    }
+
+    /// Linux has HyStart in CUBIC alone: longer round trips end slow start there, and not here.
+    #[test]
+    fn hystart_is_cubic_s_alone() {
+        for (algorithm, ends) in [(Algorithm::Cubic, true), (Algorithm::Reno, false)] {
+            let mut congestion = Congestion::new(algorithm);
+            let mut window = 20_000;
+            for segment in 1..=60 {
+                let rtt_us = if segment <= 20 { 10_000 } else { 100_000 };
+                let acked = Acked {
+                    now_us: segment * 5_000,
+                    rtt_us: Some(rtt_us),
+                    ack: Sequence::new(segment * 1000),
+                    next: Sequence::new(segment * 1000 + window),
+                    slow_start: SlowStart::HyStart,
+                    ..acked(1000)
+                };
+                window = congestion.on_acked(window, &acked);
+            }
+            assert_eq!(congestion.threshold() < u32::MAX, ends, "{algorithm:?}");
+        }
     }
 
     #[test]
