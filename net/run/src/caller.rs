@@ -64,6 +64,17 @@ impl<'l> Caller<'l> {
         leader(self.call.thread).filter(|_| self.is_waiting())
     }
 
+    /// The caller's process, whose leader this is, as a descriptor that is readable once it has
+    /// exited.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors left; `ESRCH` where the call no longer waits.
+    pub(crate) fn process(&self, leader: i32) -> Result<OwnedFd, Errno> {
+        let pid = Pid::from_raw(leader).ok_or(Errno::SRCH)?;
+        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        self.is_waiting().then_some(process).ok_or(Errno::SRCH)
+    }
+
     /// True while the call waits for its answer, so that the thread's number cannot have been
     /// reused.
     pub(crate) fn is_waiting(&self) -> bool {

@@ -24,6 +24,8 @@ pub(super) enum Mark {
     Rendezvous(u64),
     /// The far end of a waiter of a process with rings.
     Waiter(WaiterId),
+    /// A process with rings itself (pidfd), by its number: it has exited.
+    Process(usize),
 }
 
 /// A waiter of a process with rings.
@@ -45,12 +47,15 @@ impl Mark {
             Self::Waiter(WaiterId { process, waiter }) => {
                 PROCESSES + (process * WAITERS + waiter).to_u64()
             }
+            Self::Process(process) => EXITS + process.to_u64(),
         })
     }
 
     pub(super) fn of(data: u64) -> Self {
         match data {
             CALLS => Self::Calls,
+            // Only this module makes such data, from a `usize`.
+            exit if exit >= EXITS => Self::Process((exit - EXITS).try_into().unwrap_or(usize::MAX)),
             waiter if waiter >= PROCESSES => {
                 // Only this module makes such data, from a `usize`.
                 let number = usize::try_from(waiter - PROCESSES).unwrap_or(usize::MAX);
@@ -74,6 +79,7 @@ const OWNERS: u64 = NEARS + (1 << 40);
 const DESKS: u64 = NEARS + (1 << 41);
 const RENDEZVOUS: u64 = 1 << 48;
 const PROCESSES: u64 = 1 << 52;
+const EXITS: u64 = 1 << 56;
 
 #[cfg(test)]
 mod tests {
@@ -102,6 +108,8 @@ mod tests {
             waiter(0, 0),
             waiter(0, WAITERS - 1),
             waiter(1023, 1),
+            Mark::Process(0),
+            Mark::Process(1023),
         ] {
             assert_eq!(Mark::of(mark.data().u64()), mark);
         }
@@ -119,6 +127,7 @@ mod tests {
                 Mark::Owner(number),
                 Mark::Desk(number),
                 Mark::Rendezvous(number),
+                Mark::Process(number.try_into().unwrap()),
             ] {
                 data.push(mark.data().u64());
             }

@@ -207,6 +207,11 @@ impl Supervisor {
                     self.datagrams.end_rings(table, inode, true);
                 }
             }
+            Mark::Process(process) => {
+                for inode in self.streams.end_process(table, process) {
+                    self.datagrams.end_rings(table, inode, true);
+                }
+            }
             Mark::Rendezvous(inode) => {
                 self.listeners
                     .look_at_rendezvous(table, &mut self.streams, inode);

@@ -47,6 +47,8 @@ struct Member {
     segment: SharedMap,
     /// The process, by its thread group leader.
     leader: i32,
+    /// The process itself, whose end the loop notices: one may exit before it has a waiter.
+    _exit: OwnedFd,
     /// The far ends of its waiters' sockets.
     waiters: Vec<OwnedFd>,
     /// Slabs with the rings of several streams each.
@@ -234,6 +236,7 @@ impl Rings {
         caller: &Caller<'_>,
         version: u32,
         has_stack: bool,
+        epoll: &OwnedFd,
     ) -> Result<Words, Errno> {
         if version != rings::VERSION {
             if !std::mem::replace(&mut self.has_warned, true) {
@@ -257,18 +260,30 @@ impl Rings {
         // The index is a part of the waiters' epoll data, so entries do not move; free ones are
         // used again.
         let places = &mut self.processes;
+        let is_former = |place: &Option<Member>| {
+            let member = place.as_ref();
+            member.is_some_and(|it| it.leader == leader && it.waiters.is_empty())
+        };
+        if let Some(former) = places.iter().position(is_former) {
+            // It could not use what it was given, or has executed another program since. It has no
+            // rings, which need a waiter.
+            places[former] = None;
+        }
         let index = places.iter().position(Option::is_none);
         let index = index.unwrap_or(places.len());
         if index >= PROCESSES_MAX {
             return Err(Errno::NOSPC);
         }
         let number = u32::try_from(index).map_err(|_| Errno::NOSPC)?;
+        let exit = caller.process(leader)?;
+        epoll::add(epoll, &exit, Mark::Process(index).data(), EventFlags::IN)?;
         let segment = SharedMap::reserve("sidecore-rings", SEGMENT_BYTES, Sharing::ReadWrite);
         let segment = segment.map_err(|_| Errno::NOMEM)?;
         let file = caller.give(segment.file())?;
         let member = Member {
             segment,
             leader,
+            _exit: exit,
             waiters: Vec::new(),
             slabs: Vec::new(),
             streams: Vec::new(),
@@ -319,7 +334,10 @@ impl Rings {
             return Err(Errno::AGAIN);
         }
         let leader = caller.leader().ok_or(Errno::SRCH)?;
-        self.member(attachment, leader)?;
+        // Without a waiter a program would hear nothing of its rings.
+        if self.member(attachment, leader)?.waiters.is_empty() {
+            return Err(Errno::OPNOTSUPP);
+        }
         // The process uses io_uring, which writes past the library.
         if self.is_barred(leader) {
             return Err(Errno::OPNOTSUPP);

@@ -363,3 +363,37 @@ print("done" if lost < 500 else lost)'
 "#);
     assert_eq!(printed, "done\n");
 }
+
+/// More processes than may have rings attach, and end before they have a waiter.
+#[test]
+fn processes_that_only_attach_do_not_end_rings_for_all() {
+    if !is_root() {
+        return;
+    }
+    let number = libc::SYS_getsockopt;
+    let (level, name) = (sidecore_net_rings::LEVEL, sidecore_net_rings::ATTACH);
+    let version = sidecore_net_rings::VERSION;
+    let printed = run(&format!(
+        r#"
+engine
+"$S" net run --socket "$D/net.sock" -- python3 -c '
+import ctypes, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+s = socket.socket(); s.bind(("10.91.9.2", 0))
+def attach():
+    words = (ctypes.c_uint32 * 4)({version}, 0, 0, 0)
+    size = ctypes.c_uint32(16)
+    to = ctypes.byref(words), ctypes.byref(size)
+    failed = libc.syscall({number}, s.fileno(), {level}, {name}, *to)
+    return os.strerror(ctypes.get_errno()) if failed else "attached"
+for turn in range(1100):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if attach() == "attached" else 1)
+    _, status = os.waitpid(child, 0)
+    if status: print("refused", turn); break
+print(attach())'
+"#
+    ));
+    assert_eq!(printed, "attached\n");
+}

@@ -7,6 +7,15 @@ fn epoll() -> OwnedFd {
     epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()
 }
 
+/// Attaches the caller's process; its number.
+fn attach(rings: &mut Rings, caller: &Caller<'_>) -> u32 {
+    // Exits are looked at elsewhere.
+    let attached = rings.attach(caller, rings::VERSION, true, &epoll());
+    let [_, index, file, _] = attached.unwrap();
+    close_given(file);
+    index
+}
+
 /// Answers the calls, so that their threads end.
 fn finish(listener: &Listener, callers: Callers) {
     for call in &callers.calls {
@@ -50,26 +59,42 @@ fn a_place_is_free_once_its_socket_is_gone() {
 fn a_process_is_attached_by_its_version_and_only_with_a_stack() {
     let (listener, callers) = callers(1);
     let caller = Caller::new(callers.calls[0], &listener);
-    let mut rings = Rings::default();
+    let (mut rings, epoll) = (Rings::default(), epoll());
     for (version, has_stack) in [
         (rings::VERSION + 1, true),
         (rings::VERSION, false),
         (0, false),
     ] {
-        let refused = rings.attach(&caller, version, has_stack);
+        let refused = rings.attach(&caller, version, has_stack, &epoll);
         assert_eq!(refused, Err(Errno::OPNOTSUPP), "{version} {has_stack}");
     }
     assert!(rings.processes.is_empty());
     for number in [0, 1] {
-        let [version, index, file, _] = rings.attach(&caller, rings::VERSION, true).unwrap();
+        let attached = rings.attach(&caller, rings::VERSION, true, &epoll);
+        let [version, index, file, _] = attached.unwrap();
         assert_eq!((version, index), (rings::VERSION, number));
+        close_given(file);
+        let [_, file, ..] = rings.add_waiter(&caller, index, &epoll).unwrap();
         close_given(file);
     }
     // A process that has exited leaves its number to the next.
     assert!(rings.remove(0).is_empty());
-    let [_, index, file, _] = rings.attach(&caller, rings::VERSION, true).unwrap();
-    assert_eq!(index, 0);
-    close_given(file);
+    assert_eq!(attach(&mut rings, &caller), 0);
+    finish(&listener, callers);
+}
+
+/// Attachments that have no waiter are not told of the end of their process by one: as many of them
+/// as there are places ended rings for all.
+#[test]
+fn attachments_of_a_process_without_a_waiter_take_one_place() {
+    let (listener, callers) = callers(1);
+    let caller = Caller::new(callers.calls[0], &listener);
+    let mut rings = Rings::default();
+    for _ in 0..=PROCESSES_MAX {
+        assert_eq!(attach(&mut rings, &caller), 0);
+    }
+    assert_eq!(rings.processes.len(), 1);
+    assert_eq!(rings.admit(&caller, 0), Err(Errno::OPNOTSUPP));
     finish(&listener, callers);
 }
 
@@ -78,13 +103,14 @@ fn a_barred_process_gets_no_rings() {
     let (listener, callers) = callers(1);
     let caller = Caller::new(callers.calls[0], &listener);
     let mut rings = Rings::default();
-    let [_, index, file, _] = rings.attach(&caller, rings::VERSION, true).unwrap();
-    close_given(file);
+    let index = attach(&mut rings, &caller);
     let leader = caller.leader().unwrap();
+    let [_, file, ..] = rings.add_waiter(&caller, index, &epoll()).unwrap();
+    close_given(file);
     assert_eq!(rings.admit(&caller, index), Ok(()));
     assert!(rings.bar(leader).is_empty());
     assert_eq!(rings.admit(&caller, index), Err(Errno::OPNOTSUPP));
-    let again = rings.attach(&caller, rings::VERSION, true);
+    let again = rings.attach(&caller, rings::VERSION, true, &epoll());
     assert_eq!(again, Err(Errno::OPNOTSUPP));
     // The list is bounded: the oldest are forgotten.
     for other in 0..i32::try_from(BARRED_MAX).unwrap() {
@@ -101,8 +127,7 @@ fn one_process_cannot_use_the_number_of_another() {
     let caller = Caller::new(callers.calls[0], &listener);
     let mut rings = Rings::default();
     assert_eq!(rings.admit(&caller, 0), Err(Errno::STALE));
-    let [_, index, file, _] = rings.attach(&caller, rings::VERSION, true).unwrap();
-    close_given(file);
+    let index = attach(&mut rings, &caller);
     rings.processes[0].as_mut().unwrap().leader = 1;
     assert_eq!(rings.admit(&caller, index), Err(Errno::STALE));
     let epoll = epoll();
@@ -119,8 +144,7 @@ fn waiters_are_bounded_and_the_first_stands_for_its_process() {
     let caller = Caller::new(callers.calls[0], &listener);
     let mut rings = Rings::default();
     let epoll = epoll();
-    let [_, index, file, _] = rings.attach(&caller, rings::VERSION, true).unwrap();
-    close_given(file);
+    let index = attach(&mut rings, &caller);
     let mut files = Vec::new();
     for number in 0..u32::try_from(rings::WAITERS).unwrap() {
         let [waiter, file, ..] = rings.add_waiter(&caller, index, &epoll).unwrap();
@@ -176,8 +200,7 @@ fn numbers_that_are_no_waiters_are_not_notified() {
     let (listener, callers) = callers(1);
     let caller = Caller::new(callers.calls[0], &listener);
     let mut rings = Rings::default();
-    let [_, index, file, _] = rings.attach(&caller, rings::VERSION, true).unwrap();
-    close_given(file);
+    let index = attach(&mut rings, &caller);
     let epoll = epoll();
     let [waiter, file, ..] = rings.add_waiter(&caller, index, &epoll).unwrap();
     close_given(file);
@@ -206,8 +229,7 @@ fn only_an_open_stream_is_upgraded() {
     let (listener, callers) = callers(1);
     let caller = Caller::new(callers.calls[0], &listener);
     let mut rings = Rings::default();
-    let [_, index, file, _] = rings.attach(&caller, rings::VERSION, true).unwrap();
-    close_given(file);
+    let index = attach(&mut rings, &caller);
     let mut socket = crate::socket::tests::socket(State::Bound);
     let inode = inode_of(&callers.socket).unwrap();
     let upgraded = rings.upgrade(&caller, index, inode, &mut socket);

@@ -52,7 +52,7 @@ impl Streams {
         match name {
             rings::ATTACH => {
                 let has_stack = table.engine.client.is_some();
-                self.rings.attach(caller, asked, has_stack)
+                self.rings.attach(caller, asked, has_stack, &table.epoll)
             }
             rings::WAITER => self.rings.add_waiter(caller, asked, &table.epoll),
             rings::UPGRADE => self.upgrade(table, caller, asked),
@@ -195,7 +195,13 @@ impl Streams {
         if !self.rings.has_exited(id, &table.epoll) {
             return Vec::new();
         }
-        let inodes = self.rings.remove(id.process);
+        self.end_process(table, id.process)
+    }
+
+    /// A process has exited, or has executed another program: its rings end. Returns the sockets
+    /// that had some, whose datagrams are others'.
+    pub(in super::super) fn end_process(&mut self, table: &mut Table, process: usize) -> Vec<u64> {
+        let inodes = self.rings.remove(process);
         for inode in &inodes {
             // No thread is left that could copy, so nothing has to be waited for.
             self.take_back(table, *inode, true);
