@@ -137,7 +137,7 @@ pub mod sock {
 pub mod summary;
 
 pub use sidecore_net_stack::{
-    Algorithm, Cidr, Config, Counters, Ecn, EcnMode, Ending, Event, IcmpError, Keepalive,
-    ListenerId, NetError, Offers, Placement, Readiness, Refusal, Route, SessionError, SessionId,
-    SessionInfo, SessionOption, SessionState, Sharing, Stack, UdpId, Write,
+    Algorithm, Cidr, Config, Counters, DatagramPart, Ecn, EcnMode, Ending, Event, IcmpError,
+    Keepalive, ListenerId, NetError, Offers, Placement, Readiness, Refusal, Route, SessionError,
+    SessionId, SessionInfo, SessionOption, SessionState, Sharing, Stack, UdpId, Write,
 };

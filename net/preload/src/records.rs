@@ -535,7 +535,7 @@ unsafe fn head_of(
         to: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         segment_bytes,
     };
-    (!is_nowhere).then_some(head.with_class(wishes.class))
+    (!is_nowhere).then_some(head.with_classes(wishes.classes))
 }
 
 /// Writes a datagram, whole, if there is room for it.

@@ -135,8 +135,9 @@ impl Room {
 pub(crate) struct Wishes {
     /// Bytes of each datagram if the payload is several (UDP_SEGMENT), else 0.
     pub(crate) segment_bytes: u16,
-    /// Its traffic class.
-    pub(crate) class: Option<u8>,
+    /// Its traffic class over IPv4 and over IPv6: the kernel reads the messages of the family of the
+    /// destination, and passes over the others.
+    pub(crate) classes: [Option<u8>; 2],
     /// It names the address to send from, one of this process's.
     pub(crate) has_source: bool,
 }
@@ -176,10 +177,10 @@ impl Wishes {
                         [class] => Some(*class),
                         _ => u8::try_from(number()?).ok(),
                     };
-                    wishes.class = Some(class?);
+                    wishes.classes[0] = Some(class?);
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    wishes.class = match number()? {
+                    wishes.classes[1] = match number()? {
                         -1 => None,
                         class => Some(u8::try_from(class).ok()?),
                     };
@@ -268,20 +269,22 @@ mod tests {
         );
         let of = |(level, kind): (c_int, c_int), value: &[u8]| block(level, kind, value);
         let segment = |bytes: u16| block(libc::SOL_UDP, libc::UDP_SEGMENT, &bytes.to_ne_bytes());
-        let class = |class| {
+        let classes = |v4, v6| {
             Some(Wishes {
-                class,
+                classes: [v4, v6],
                 ..Wishes::default()
             })
         };
-        assert_eq!(read(&[]), class(None));
-        assert_eq!(read(&[of(tos, &[2])]), class(Some(2)));
-        assert_eq!(read(&[of(tos, &number(255))]), class(Some(255)));
-        assert_eq!(read(&[of(tclass, &number(1))]), class(Some(1)));
-        assert_eq!(read(&[of(tclass, &number(-1))]), class(None));
+        assert_eq!(read(&[]), classes(None, None));
+        assert_eq!(read(&[of(tos, &[2])]), classes(Some(2), None));
+        assert_eq!(read(&[of(tos, &number(255))]), classes(Some(255), None));
+        assert_eq!(read(&[of(tclass, &number(1))]), classes(None, Some(1)));
+        assert_eq!(read(&[of(tclass, &number(-1))]), classes(None, None));
+        let two = [of(tos, &[2]), of(tclass, &number(1))];
+        assert_eq!(read(&two), classes(Some(2), Some(1)));
         let both = Wishes {
             segment_bytes: 1200,
-            class: Some(1),
+            classes: [Some(1), None],
             has_source: false,
         };
         assert_eq!(read(&[of(tos, &number(1)), segment(1200)]), Some(both));

@@ -280,7 +280,7 @@ pub struct Head {
     pub bytes: usize,
     /// To the program: the source. From it: the destination, or port 0 for the socket's peer.
     pub peer: SocketAddr,
-    /// To the program: the destination. From it: [`Self::with_class`].
+    /// To the program: the destination. From it: [`Self::with_classes`].
     pub to: IpAddr,
     /// From the program: bytes of each datagram if the payload is several (UDP_SEGMENT), else 0. To
     /// it: [`Self::with_marks`].
@@ -305,23 +305,26 @@ impl Head {
         (hops, class)
     }
 
-    /// From the program: the traffic class that the datagram is to have; none: the socket's.
+    /// From the program: the traffic classes that the datagram is to have over IPv4 and over IPv6;
+    /// none: the socket's. The program may not know the family of its peer.
     #[must_use]
-    pub fn with_class(self, class: Option<u8>) -> Self {
-        let [is_given, class] = class.map_or([0, 0], |class| [1, class]);
-        let to = IpAddr::V4(Ipv4Addr::new(0, 0, is_given, class));
+    pub fn with_classes(self, [v4, v6]: [Option<u8>; 2]) -> Self {
+        let given = u8::from(v4.is_some()) | u8::from(v6.is_some()) << 1;
+        let [v4, v6] = [v4, v6].map(Option::unwrap_or_default);
+        let to = IpAddr::V4(Ipv4Addr::new(0, given, v4, v6));
         Self { to, ..self }
     }
 
-    /// The class of [`Self::with_class`].
+    /// The class of [`Self::with_classes`] to this host.
     #[must_use]
-    pub fn class(self) -> Option<u8> {
-        match self.to {
-            IpAddr::V4(ip) => match ip.octets() {
-                [0, 0, 1, class] => Some(class),
-                _ => None,
-            },
-            IpAddr::V6(_) => None,
+    pub fn class_to(self, host: IpAddr) -> Option<u8> {
+        let IpAddr::V4(ip) = self.to else {
+            return None;
+        };
+        match (ip.octets(), host) {
+            ([0, 1 | 3, v4, _], IpAddr::V4(_)) => Some(v4),
+            ([0, 2 | 3, _, v6], IpAddr::V6(_)) => Some(v6),
+            _ => None,
         }
     }
 

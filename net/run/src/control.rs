@@ -24,8 +24,9 @@ pub struct Marks {
 /// Control messages of a datagram to send.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asked {
-    /// Marks that it is to carry.
-    pub marks: Marks,
+    /// Marks that it is to carry if it goes over IPv4, and those over IPv6: as in the kernel, each
+    /// has those of its own level alone ([`Self::marks`]).
+    by_family: [Marks; 2],
     /// The address to send from.
     pub source: Option<IpAddr>,
     /// Bytes of each datagram if the payload is several (UDP_SEGMENT).
@@ -47,13 +48,15 @@ impl Asked {
             let small = || number().or_else(|| value.first().map(|it| i32::from(*it)));
             judged = block.whole.end;
             let mut is_kernels = true;
+            let [v4, v6] = &mut asked.by_family;
             match (block.level, block.kind) {
-                (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-                    asked.marks.hops = number().filter(|it| *it >= 0);
+                (libc::IPPROTO_IP, libc::IP_TTL) => v4.hops = number().filter(|it| *it >= 0),
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    v6.hops = number().filter(|it| *it >= 0);
                 }
-                (libc::IPPROTO_IP, libc::IP_TOS) => asked.marks.class = small(),
+                (libc::IPPROTO_IP, libc::IP_TOS) => v4.class = small(),
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    asked.marks.class = number().filter(|it| *it >= 0);
+                    v6.class = number().filter(|it| *it >= 0);
                 }
                 (libc::SOL_UDP, libc::UDP_SEGMENT) => {
                     let bytes = value.first_chunk().map(|it| u16::from_ne_bytes(*it));
@@ -87,6 +90,12 @@ impl Asked {
         asked.source = asked.source.filter(|ip| !ip.is_unspecified());
         asked
     }
+
+    /// Those of a datagram to this host, whose family counts: a socket of IPv6 sends to IPv4-mapped
+    /// addresses by IPv4.
+    pub(crate) fn marks(&self, to: IpAddr) -> Marks {
+        self.by_family[usize::from(to.is_ipv6())]
+    }
 }
 
 impl Marks {
@@ -114,7 +123,12 @@ impl Marks {
 
     /// Decodes control messages that the kernel made.
     pub fn read(control: &[u8]) -> Self {
-        Asked::read(control, |_| false).marks
+        // It makes those of the family alone.
+        let [v4, v6] = Asked::read(control, |_| false).by_family;
+        Self {
+            hops: v4.hops.or(v6.hops),
+            class: v4.class.or(v6.class),
+        }
     }
 }
 
@@ -290,6 +304,20 @@ mod tests {
         assert!(Marks::default().write(true).is_empty());
         let small = block(libc::IPPROTO_IP, libc::IP_TOS, &[3]);
         assert_eq!(Marks::read(&small).class, Some(3));
+    }
+
+    /// `ip_cmsg_send` and `ip6_datagram_send_ctl` pass over the other's level.
+    #[test]
+    fn a_class_is_that_of_the_destination_s_family() {
+        let number = |value: i32| value.to_ne_bytes();
+        let tos = block(libc::IPPROTO_IP, libc::IP_TOS, &number(1));
+        let class = block(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &number(2));
+        let hops = block(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &number(3));
+        let asked = Asked::read(&[tos, class, hops].concat(), |_| false);
+        let over = |ip: &str| asked.marks(ip.parse().unwrap());
+        let (v4, v6) = (over("10.0.0.1"), over("fd91::1"));
+        assert_eq!((v4.hops, v4.class), (None, Some(1)));
+        assert_eq!((v6.hops, v6.class), (Some(3), Some(2)));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub use stack::info::{
     EcnMode, Holding, Networks, RecoveryPhase, SessionInfo, SessionPage, SessionSummary, holders,
     session_page,
 };
-pub use stack::options::SessionOption;
+pub use stack::options::{SessionOption, set_udp_class, set_udp_peer};
 #[doc(hidden)]
 pub use stack::reassembly::{
     BYTES_MAX as REASSEMBLY_BYTES_MAX, DATAGRAMS_MAX as REASSEMBLY_DATAGRAMS_MAX,
@@ -65,8 +65,8 @@ pub use stack::shard::{Handoff, HandoffKind};
 pub use stack::sharing::Sharing;
 pub use stack::sockets::has_room_or_waits;
 pub use stack::sockets::{Ending, Event, Readiness, Write};
+pub use stack::udp::DatagramPart;
 pub use stack::udp::refusals::{Refusal, has_refusal, next_refusal, want_refusals};
-pub use stack::udp::{set_udp_class, set_udp_peer};
 pub use state::LOCAL_SESSIONS;
 pub use state::hot::State as SessionState;
 pub use state::store::Placement;

@@ -383,6 +383,18 @@ pub fn write(
     }
 }
 
+/// Type of service, or traffic class, of the header at the beginning of `packet`, with the two bits
+/// of ECN; 0 for bytes that are not an IP header.
+#[inline]
+#[must_use]
+pub fn class_of(packet: &[u8]) -> u8 {
+    match packet.first_chunk() {
+        Some([first, second]) if first >> 4 == 4 => *second,
+        Some([first, second]) if first >> 4 == 6 => first << 4 | second >> 4,
+        _ => 0,
+    }
+}
+
 /// Sets RFC 2474's bits of a traffic class in the header that [`write()`] has just written.
 #[cold]
 #[inline]
@@ -406,6 +418,7 @@ pub(crate) fn class_codepoint(version_class_label: U32) -> Codepoint {
 /// let mut packet = [0; ip::V4_BYTES];
 /// ip::write(&mut packet, &source, &destination, ip::TCP, ip::HOPS, 0);
 /// ip::set_codepoint(&mut packet, ip::Codepoint::Ce);
+/// assert_eq!(ip::class_of(&packet), 3);
 /// assert_eq!(ip::parse_v4(&packet).map(|packet| packet.ecn), Ok(ip::Codepoint::Ce));
 /// ```
 #[inline]

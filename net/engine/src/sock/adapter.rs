@@ -2,8 +2,8 @@
 
 use super::stack::{Id, SocketError, SocketOption, Sockets, Status};
 use crate::{
-    Event, Keepalive, ListenerId, NetError, Refusal, SessionError, SessionId, SessionOption,
-    SessionState, Sharing, Stack, UdpId, Write,
+    DatagramPart, Event, Keepalive, ListenerId, NetError, Refusal, SessionError, SessionId,
+    SessionOption, SessionState, Sharing, Stack, UdpId, Write,
 };
 use sidecore_net_stack::{
     has_refusal, has_room_or_waits, next_refusal, set_udp_class, set_udp_peer, want_refusals,
@@ -282,7 +282,7 @@ impl Sockets for Stack {
         from: usize,
         bytes_max: usize,
         sink: &mut dyn FnMut(&[u8]),
-    ) -> Option<(SocketAddr, usize)> {
+    ) -> Option<DatagramPart> {
         self.receive_part(Name::udp(socket).ok()?, from, bytes_max, sink)
     }
 

@@ -222,7 +222,8 @@ pub enum Event {
     /// `argument`: the listener; `socket`: its new session; `address`: the peer's; the words of
     /// tag, bytes, chunk and give: the local one, in that order (`Entry::local_ip`).
     Accepted = 3,
-    /// `bytes` in `chunk`; for UDP from `address`, and `argument` may be `MORE`.
+    /// `bytes` in `chunk`; for UDP from `address`, `argument` may be `MORE`, and `tag` has the hop
+    /// limit and the traffic class (`Entry::marked`), which engines before did not set.
     Received = 4,
     /// `chunk` is returned to the process; an error in `argument` if it was not sent.
     Sent = 5,
@@ -324,6 +325,22 @@ impl Entry {
     #[must_use]
     pub fn socket_address(&self) -> SocketAddr {
         SocketAddr::new(ip_of(self.address), self.port)
+    }
+
+    /// Sets hop limit and traffic class of a received datagram.
+    #[must_use]
+    pub(crate) fn marked(self, hops: u8, class: u8) -> Self {
+        let tag = u32::from_le_bytes([class, hops, 1, 0]);
+        Self { tag, ..self }
+    }
+
+    /// Those of [`Self::marked`].
+    #[must_use]
+    pub(crate) fn marks(&self) -> Option<(u8, u8)> {
+        match self.tag.to_le_bytes() {
+            [class, hops, 1, 0] => Some((hops, class)),
+            _ => None,
+        }
     }
 
     /// Sets this local address, in place of tag, bytes, chunk and give.

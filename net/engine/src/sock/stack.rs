@@ -3,7 +3,7 @@
 //! Why a trait: the rings can be tested without a protocol, and the stack without rings. Must stay
 //! true: nothing here blocks.
 
-use crate::Refusal;
+use crate::{DatagramPart, Refusal};
 use std::net::SocketAddr;
 
 /// The stack's name of a listener, a session or a UDP socket; never used again.
@@ -252,15 +252,14 @@ pub trait Sockets {
     fn send_to(&mut self, socket: Id, peer: SocketAddr, bytes: &[u8]) -> Result<bool, SocketError>;
 
     /// Passes at most `bytes_max` bytes of the next datagram to `sink`, from its byte `from` on, in
-    /// one or two pieces: its source, and the number of bytes left after these. If none are left,
-    /// the next call returns the next datagram.
+    /// one or two pieces. If none are left, the next call returns the next datagram.
     fn receive_from(
         &mut self,
         socket: Id,
         from: usize,
         bytes_max: usize,
         sink: &mut dyn FnMut(&[u8]),
-    ) -> Option<(SocketAddr, usize)>;
+    ) -> Option<DatagramPart>;
 
     /// Lets a UDP socket take datagrams of this peer only, or of all again; others are refused.
     fn set_peer(&mut self, _socket: Id, _peer: Option<SocketAddr>) {}

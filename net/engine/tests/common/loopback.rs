@@ -3,12 +3,15 @@
 #![allow(dead_code)] // each test file uses its part
 
 use sidecore_net::sock::{Id, SocketError, SocketOption, Sockets, Status};
-use sidecore_net::{IcmpError, Refusal};
+use sidecore_net::{DatagramPart, IcmpError, Refusal};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 /// Bytes in flight per session.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
+
+/// Hop limit and traffic class of all datagrams.
+pub(crate) const MARKS: (u8, u8) = (61, 0xb9);
 
 /// A port for whose datagrams [`TOO_BIG`] comes.
 pub(crate) const TOO_BIG_PORT: u16 = 1;
@@ -238,7 +241,7 @@ impl Sockets for Loopback {
         from: usize,
         bytes_max: usize,
         sink: &mut dyn FnMut(&[u8]),
-    ) -> Option<(SocketAddr, usize)> {
+    ) -> Option<DatagramPart> {
         let queue = &mut self.datagrams.get_mut(&socket)?.1;
         let (peer, bytes) = queue.front()?;
         let (peer, end) = (*peer, bytes.len().min(from + bytes_max));
@@ -247,7 +250,13 @@ impl Sockets for Loopback {
         if left == 0 {
             queue.pop_front();
         }
-        Some((peer, left))
+        let (hops, class) = MARKS;
+        Some(DatagramPart {
+            peer,
+            left,
+            hops,
+            class,
+        })
     }
 
     fn has_refusal(&self, socket: Id) -> bool {

@@ -3,7 +3,7 @@
 
 use crate::loopback;
 
-use loopback::{BUFFER_BYTES, Loopback, TOO_BIG, TOO_BIG_PORT};
+use loopback::{BUFFER_BYTES, Loopback, MARKS, TOO_BIG, TOO_BIG_PORT};
 use sidecore_net::sock::client::{Client, ClientError, ClientOptions, Socket, next_refusal};
 use sidecore_net::sock::control::{Admission, Control, SockError};
 use sidecore_net::sock::layout::VERSION;
@@ -377,6 +377,7 @@ fn datagrams_keep_their_bounds_and_their_senders() {
         assert!(one.send_to(near, there, &bytes).unwrap());
         let (received, from) = until(&mut other, |other| other.receive_from(far));
         assert!(received.bytes() == bytes && from == here, "{length} bytes");
+        assert_eq!(received.marks(), Some(MARKS));
         other.release(received);
     }
     for (to, long) in [(there, 65_528), (here, 65_508)] {

@@ -188,3 +188,25 @@ fn heads_come_back_and_long_ones_are_none() {
         }
     }
 }
+
+/// A class is that of the destination's family: a program may give both, and either.
+#[test]
+fn each_family_has_its_class() {
+    let head = Head {
+        bytes: 1,
+        peer: "10.0.0.1:1".parse().unwrap(),
+        to: "0.0.0.0".parse().unwrap(),
+        segment_bytes: 0,
+    };
+    let hosts: [IpAddr; 2] = ["10.0.0.1", "fd91::1"].map(|ip| ip.parse().unwrap());
+    for classes in [
+        [None, None],
+        [Some(0), None],
+        [None, Some(7)],
+        [Some(255), Some(0)],
+    ] {
+        let sent = head.with_classes(classes).bytes();
+        let came = Head::read(&sent).unwrap();
+        assert_eq!(hosts.map(|host| came.class_to(host)), classes);
+    }
+}

@@ -46,6 +46,21 @@ impl Address {
 }
 
 impl Common {
+    /// Queues all frames of a datagram whose neighbour is known now, or none.
+    pub(crate) fn push_waiting(&mut self, mac: &Mac, frames: Vec<Vec<u8>>) {
+        let bytes = frames.iter().map(Vec::len).sum();
+        if !self.control.has_room(frames.len(), bytes) {
+            self.counters.datagrams_dropped += 1;
+            return;
+        }
+        for mut frame in frames {
+            frame[..6].copy_from_slice(mac);
+            if let Some(room) = self.control.push(frame.len()) {
+                room.copy_from_slice(&frame);
+            }
+        }
+    }
+
     /// Queues a packet of `len` payload bytes, filled by `fill`; in fragments if it is longer than
     /// the MTU of the link or path. False if the queue is full.
     pub(crate) fn push_packet(

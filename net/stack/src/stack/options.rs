@@ -1,7 +1,7 @@
-//! Session options.
+//! Options of sessions, and of UDP sockets.
 
 use super::Stack;
-use super::{ListenerId, SessionId};
+use super::{ListenerId, SessionId, UdpId};
 use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::congestion::Algorithm;
 use crate::error::NetError;
@@ -12,6 +12,8 @@ use crate::state::window::Scales;
 use crate::tcp::Session;
 use crate::tcp::open::{FIRST_WINDOW_MAX, scale_for};
 use crate::tcp::record_marks::{Stamp, StampKinds};
+use crate::wire::Ip;
+use std::net::SocketAddr;
 
 /// An option of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,4 +195,29 @@ impl SessionOption {
         let value = value.to_string();
         Err(NetError::Config { what, value, rule })
     }
+}
+
+/// Has a socket take datagrams of this peer only, or of all again. Others are refused as if there
+/// were no socket (ICMP "port unreachable"). Datagrams that were received before stay.
+///
+/// # Errors
+/// [`NetError::Gone`].
+pub fn set_udp_peer(
+    stack: &mut Stack,
+    id: UdpId,
+    peer: Option<SocketAddr>,
+) -> Result<(), NetError> {
+    let socket = stack.host.datagrams.socket(id)?;
+    socket.peer = peer.map(|peer| (Ip::from(peer.ip()), peer.port()));
+    Ok(())
+}
+
+/// Sets the traffic class of a socket's datagrams (IP_TOS, IPV6_TCLASS): RFC 2474's six bits, the
+/// others are ignored.
+///
+/// # Errors
+/// [`NetError::Gone`].
+pub fn set_udp_class(stack: &mut Stack, id: UdpId, class: u8) -> Result<(), NetError> {
+    stack.host.datagrams.socket(id)?.traffic_class = Some(class & !3);
+    Ok(())
 }

@@ -355,16 +355,17 @@ impl Shard {
             start: 0,
             end: segment.len(),
         };
-        self.pass_on(interface, &packet, mac, segment)
+        self.pass_on(interface, &packet, (mac, ecn as u8), segment)
     }
 
-    /// As [`Self::pass_on_segment`], for the payload of any packet, which was validated.
+    /// As [`Self::pass_on_segment`], for the payload of any packet, which was validated: `class` is
+    /// its traffic class, with the bits of ECN.
     #[cold]
     pub(crate) fn pass_on(
         &mut self,
         interface: &Interface,
         packet: &Packet,
-        mac: Mac,
+        (mac, class): (Mac, u8),
         payload: &[u8],
     ) -> bool {
         let (own, from_self) = (interface.mac, interface.is_ours(&packet.source));
@@ -386,7 +387,8 @@ impl Shard {
             payload.len(),
         );
         let head = &mut head[..ip_bytes];
-        ip::set_codepoint(head, packet.ecn);
+        ip::set_traffic_class(head, class);
+        ip::set_codepoint(head, Codepoint::of(class));
         let pieces = [link.as_bytes(), head, payload];
         peers.put(kind, ReceivedChecksum::Verified, from_self, &pieces);
         true

@@ -154,19 +154,42 @@ const WAITING_MAX: usize = 64;
 const WAITING_NS: u64 = 3_000_000_000;
 
 #[derive(Debug)]
-struct Socket {
+pub(super) struct Socket {
     generation: u32,
     open: bool,
     address: Ip,
     port: u16,
-    queue: VecDeque<(SocketAddr, SocketAddr, usize)>,
+    queue: VecDeque<Queued>,
     ring: Ring,
     refusals: Refusals,
     /// The only source of datagrams that it takes.
-    peer: Option<(Ip, u16)>,
+    pub(super) peer: Option<(Ip, u16)>,
     /// Traffic class of its datagrams; the configured one if it has none.
-    traffic_class: Option<u8>,
+    pub(super) traffic_class: Option<u8>,
     listed: bool,
+}
+
+/// A received datagram, whose bytes are in the socket's ring.
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: usize,
+    hops: u8,
+    class: u8,
+}
+
+/// A part of a received datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatagramPart {
+    /// The datagram's source.
+    pub peer: SocketAddr,
+    /// Bytes of it behind this part.
+    pub left: usize,
+    /// Hop limit with which it arrived.
+    pub hops: u8,
+    /// Traffic class with which it arrived: RFC 2474's six bits, and the two of ECN.
+    pub class: u8,
 }
 
 /// All UDP sockets.
@@ -188,7 +211,7 @@ impl Datagrams {
         socket.open.then_some(socket.generation)
     }
 
-    fn socket(&mut self, id: UdpId) -> Result<&mut Socket, NetError> {
+    pub(super) fn socket(&mut self, id: UdpId) -> Result<&mut Socket, NetError> {
         self.sockets
             .get_mut(id.number.to_usize())
             .filter(|socket| socket.open && socket.generation == id.generation)
@@ -210,7 +233,7 @@ impl Datagrams {
             };
             let now_ns = common.now_ns;
             match common.neighbors.known(&hop, now_ns) {
-                Some(mac) => push_waiting(common, &mac, frames),
+                Some(mac) => common.push_waiting(&mac, frames),
                 None if now_ns < until_ns => {
                     self.waiting.push_back((until_ns, hop, frames));
                 }
@@ -418,7 +441,13 @@ impl Stack {
     ) -> Result<Option<(SocketAddr, SocketAddr, usize)>, NetError> {
         let pool = &mut self.host.common.pool;
         let socket = self.host.datagrams.socket(id)?;
-        let Some((from, to, len)) = socket.queue.pop_front() else {
+        let Some(Queued {
+            from,
+            to,
+            bytes: len,
+            ..
+        }) = socket.queue.pop_front()
+        else {
             return Ok(None);
         };
         let [first, second] = socket.ring.pieces(pool, 0, len);
@@ -431,18 +460,18 @@ impl Stack {
     }
 
     /// As [`Self::receive_from`], a part of the datagram at a time: at most `bytes_max` bytes from
-    /// byte `from` on. Returns its source, and the number of bytes left; the datagram is removed
-    /// once none are left.
+    /// byte `from` on. The datagram is removed once none are left.
     pub fn receive_part(
         &mut self,
         id: UdpId,
         from: usize,
         bytes_max: usize,
         sink: &mut dyn FnMut(&[u8]),
-    ) -> Option<(SocketAddr, usize)> {
+    ) -> Option<DatagramPart> {
         let pool = &mut self.host.common.pool;
         let socket = self.host.datagrams.socket(id).ok()?;
-        let &(sender, _, len) = socket.queue.front()?;
+        let queued = *socket.queue.front()?;
+        let len = queued.bytes;
         let from = from.min(len);
         let part = bytes_max.min(len - from);
         for piece in socket.ring.pieces(pool, from, part) {
@@ -456,7 +485,12 @@ impl Stack {
             socket.queue.pop_front();
             socket.ring.consume(pool, len, false);
         }
-        Some((sender, left))
+        Some(DatagramPart {
+            peer: queued.from,
+            left,
+            hops: queued.hops,
+            class: queued.class,
+        })
     }
 }
 
@@ -527,7 +561,8 @@ impl Host {
         let Some(number) = taker else {
             let interface = &self.common.interface;
             // A shard peer may have the socket.
-            if to_us && self.shard.pass_on(interface, packet, from, bytes) {
+            let class = ip::class_of(whole);
+            if to_us && self.shard.pass_on(interface, packet, (from, class), bytes) {
                 return;
             }
             self.common.count_verdict(verdict);
@@ -546,55 +581,19 @@ impl Host {
             self.common.counters.datagrams_dropped += 1;
             return;
         }
-        let sender = SocketAddr::new(packet.source.to_std(), header.source.get());
-        let receiver = SocketAddr::new(packet.destination.to_std(), port);
-        socket.queue.push_back((sender, receiver, payload.len()));
+        socket.queue.push_back(Queued {
+            from: SocketAddr::new(packet.source.to_std(), header.source.get()),
+            to: SocketAddr::new(packet.destination.to_std(), port),
+            bytes: payload.len(),
+            hops: packet.hops,
+            class: ip::class_of(whole),
+        });
         self.common.counters.datagrams_received += 1;
         if !socket.listed {
             socket.listed = true;
             self.common
                 .pending_events
                 .push_back(EventSource::Udp(number));
-        }
-    }
-}
-
-/// Has a socket take datagrams of this peer only, or of all again. Others are refused as if there
-/// were no socket (ICMP "port unreachable"). Datagrams that were received before stay.
-///
-/// # Errors
-/// [`NetError::Gone`].
-pub fn set_udp_peer(
-    stack: &mut Stack,
-    id: UdpId,
-    peer: Option<SocketAddr>,
-) -> Result<(), NetError> {
-    let socket = stack.host.datagrams.socket(id)?;
-    socket.peer = peer.map(|peer| (Ip::from(peer.ip()), peer.port()));
-    Ok(())
-}
-
-/// Sets the traffic class of a socket's datagrams (IP_TOS, IPV6_TCLASS): RFC 2474's six bits, the
-/// others are ignored.
-///
-/// # Errors
-/// [`NetError::Gone`].
-pub fn set_udp_class(stack: &mut Stack, id: UdpId, class: u8) -> Result<(), NetError> {
-    stack.host.datagrams.socket(id)?.traffic_class = Some(class & !3);
-    Ok(())
-}
-
-/// Queues all frames of a datagram, or none.
-fn push_waiting(common: &mut Common, mac: &Mac, frames: Vec<Vec<u8>>) {
-    let bytes = frames.iter().map(Vec::len).sum();
-    if !common.control.has_room(frames.len(), bytes) {
-        common.counters.datagrams_dropped += 1;
-        return;
-    }
-    for mut frame in frames {
-        frame[..6].copy_from_slice(mac);
-        if let Some(room) = common.control.push(frame.len()) {
-            room.copy_from_slice(&frame);
         }
     }
 }

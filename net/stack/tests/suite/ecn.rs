@@ -314,9 +314,38 @@ fn a_mark_on_a_fragment_is_one_on_the_packet() {
                 set_ecn(&mut bytes, field);
                 target.put(bytes);
             }
-            assert_eq!(target.read().is_some(), arrives, "{fields:?}, IPv4: {v4}");
+            let udp = target.udp;
+            let got = target.stack.receive_part(udp, 0, 3000, &mut |_| {});
+            assert_eq!(got.is_some(), arrives, "{fields:?}, IPv4: {v4}");
+            if let Some(got) = got {
+                let marked = fields.contains(&CE);
+                assert_eq!(got.class, if marked { CE } else { fields[0] });
+            }
             let refused = target.stack.counters().reassemblies_refused;
             assert_eq!(refused, u64::from(!arrives));
+        }
+    }
+}
+
+/// Hop limit and traffic class of a datagram are those of its packet, the bits of ECN included.
+#[test]
+fn a_datagram_has_the_marks_of_its_packet() {
+    for v4 in [true, false] {
+        let mut target = Target::new();
+        for (hops, class) in [(64, 0), (61, 0xb9), (255, 3), (1, 0xff)] {
+            let mut bytes = frame(v4, 2, &datagram(v4, &[5; 20]));
+            if v4 {
+                (bytes[15], bytes[22]) = (class, hops);
+            } else {
+                (bytes[14], bytes[15], bytes[21]) = (6 << 4 | class >> 4, class << 4, hops);
+            }
+            // With IPv4's checksum.
+            set_ecn(&mut bytes, class & 3);
+            target.put(bytes);
+            let udp = target.udp;
+            let got = target.stack.receive_part(udp, 0, 100, &mut |_| {});
+            let got = got.expect("arrives");
+            assert_eq!((got.hops, got.class), (hops, class), "IPv4: {v4}");
         }
     }
 }

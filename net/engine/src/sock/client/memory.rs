@@ -45,6 +45,8 @@ pub(super) struct Piece {
     end: usize,
     /// The bytes, if their chunk was needed for others.
     moved: Option<Box<[u8]>>,
+    /// Hop limit and traffic class of a datagram.
+    marks: Option<(u8, u8)>,
 }
 
 impl Chunks {
@@ -125,6 +127,7 @@ impl Chunks {
             start: 0,
             end: bytes,
             moved: None,
+            marks: entry.marks(),
         })
     }
 
@@ -243,6 +246,13 @@ impl Received {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         bytes_of(&self.map, &self.piece)
+    }
+
+    /// Hop limit and traffic class, with the bits of ECN, with which a datagram arrived; none of an
+    /// engine that does not say.
+    #[must_use]
+    pub fn marks(&self) -> Option<(u8, u8)> {
+        self.piece.marks
     }
 
     pub(super) fn into_piece(self) -> Piece {

@@ -5,12 +5,12 @@
 use super::books::{Chunks, Kind, Place, Ready, Reported, Requested, Sending, Socket, SocketTable};
 use super::link::Link;
 use super::{ClientStatus, Owner, Process, Round};
+use crate::DatagramPart;
 use crate::sock::layout::{CHUNK_BYTES, Entry, Event, MORE, chunk_offset, entry_bytes, octets_of};
 use crate::sock::ring::Violation;
 use crate::sock::stack::{SocketError, Sockets};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::SharedSlice;
-use std::net::SocketAddr;
 
 /// A socket, and the parts of its process that a delivery needs.
 pub(super) struct Delivery<'p> {
@@ -397,12 +397,12 @@ impl Delivery<'_> {
         })
     }
 
-    /// Reports `bytes` bytes in a chunk; of a datagram, its source, and true if more of it follows.
+    /// Reports `bytes` bytes in a chunk, of a datagram if it is one.
     fn received(
         &mut self,
         chunk: u32,
         bytes: usize,
-        datagram: Option<(SocketAddr, bool)>,
+        datagram: Option<DatagramPart>,
     ) -> Result<(), Violation> {
         self.socket.debit();
         self.status.received_bytes += bytes.to_u64();
@@ -413,9 +413,9 @@ impl Delivery<'_> {
             ..Entry::default()
         };
         let entry = match datagram {
-            Some((peer, more)) => Entry {
-                argument: if more { MORE } else { 0 },
-                ..entry.at(peer)
+            Some(part) => Entry {
+                argument: if part.left > 0 { MORE } else { 0 },
+                ..entry.marked(part.hops, part.class).at(part.peer)
             },
             None => entry,
         };
@@ -513,14 +513,13 @@ impl Delivery<'_> {
             let stack = &mut *round.stack;
             let part = stack.receive_from(self.socket.id, from, CHUNK_BYTES, &mut copy);
             drop(copy);
-            let Some((peer, left)) = part else {
+            let Some(part) = part else {
                 self.chunks.unlend(chunk);
                 return Ok(true);
             };
             // A datagram longer than a chunk is delivered in parts, each in a chunk of its own.
-            let more = left > 0;
-            self.socket.handed_bytes = if more { from + end - begin } else { 0 };
-            self.received(chunk, end - begin, Some((peer, more)))?;
+            self.socket.handed_bytes = if part.left > 0 { from + end - begin } else { 0 };
+            self.received(chunk, end - begin, Some(part))?;
         }
     }
 

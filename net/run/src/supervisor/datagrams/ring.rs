@@ -275,7 +275,8 @@ impl Datagrams {
             peer,
             segment_bytes: head.segment_bytes,
         };
-        let class = head.class().map(i32::from).or(target.marks.class);
+        let class = head.class_to(peer.ip()).map(i32::from);
+        let class = class.or(target.marks.class);
         let marks = Marks {
             class,
             ..target.marks

@@ -33,12 +33,14 @@ struct Arrival {
     from: SocketAddr,
     to: IpAddr,
     payload: Vec<u8>,
+    marks: Marks,
 }
 
 impl Arrival {
-    /// True if both go to one socket from one source.
+    /// True if both go to one socket from one source, with the same marks.
     fn is_like(&self, other: &Self) -> bool {
-        (self.taker, self.from, self.to) == (other.taker, other.from, other.to)
+        let ends = |it: &Self| (it.taker, it.from, it.to, it.marks);
+        ends(self) == ends(other)
     }
 }
 
@@ -191,7 +193,11 @@ impl Datagrams {
             }
             for alike in arrived.chunk_by(Arrival::is_like) {
                 let Some(Arrival {
-                    taker, from, to, ..
+                    taker,
+                    from,
+                    to,
+                    marks,
+                    ..
                 }) = alike.first()
                 else {
                     continue;
@@ -201,7 +207,7 @@ impl Datagrams {
                     from: *from,
                     to: *to,
                     payloads: &payloads,
-                    marks: Marks::default(),
+                    marks: *marks,
                 };
                 // An earlier one may have found that it is closed.
                 let taker = match table.sockets.contains_key(taker) {
@@ -233,15 +239,16 @@ impl Datagrams {
                 .filter(|ip| !ip.is_unspecified())
                 .or_else(|| table.scope.source_for(from.ip()))
                 .unwrap_or(from.ip());
+            let marks = received.marks().map(|(hops, class)| Marks {
+                // The kernel, by which some get them, refuses 0.
+                hops: Some(hops.max(1).into()),
+                class: Some(class.into()),
+            });
+            let marks = marks.unwrap_or_default();
             let payload = match taker {
                 // Without another copy.
                 Some(taker)
-                    if self.give_by_ring(
-                        table,
-                        taker,
-                        (from, to),
-                        (received.bytes(), Marks::default()),
-                    ) =>
+                    if self.give_by_ring(table, taker, (from, to), (received.bytes(), marks)) =>
                 {
                     None
                 }
@@ -256,6 +263,7 @@ impl Datagrams {
                 from,
                 to,
                 payload,
+                marks,
             }));
         }
         arrived

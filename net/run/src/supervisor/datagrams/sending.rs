@@ -189,14 +189,18 @@ impl Datagrams {
             Given::Other => return Err(Errno::AFNOSUPPORT),
         };
         check(table, caller, peer, is_v6, sending.payload.len())?;
-        let habits = self.judge(table, caller, inode, sending, &asked)?;
+        let habits = self.judge(table, caller, inode, (sending, peer), &asked)?;
+        let wanted = asked.marks(peer.ip());
         let marks = Marks {
-            hops: asked.marks.hops.or(habits.marks.hops),
-            class: asked.marks.class.or(habits.marks.class),
+            hops: wanted.hops.or(habits.marks.hops),
+            class: wanted.class.or(habits.marks.class),
         };
+        // As in the kernel, an address of the other family is passed over.
+        let is_alike = |ip: &IpAddr| ip.is_ipv4() == peer.is_ipv4();
+        let source = asked.source.filter(is_alike);
         let is_corked = sending.flags & libc::MSG_MORE != 0 || habits.is_corked;
         let part = Part {
-            source: asked.source,
+            source,
             peer,
             payload: sending.payload,
             marks,
@@ -208,7 +212,7 @@ impl Datagrams {
         let segment_bytes = segment_bytes.map_or(usize::MAX, usize::from);
         let segments = segments_of(sending.payload, segment_bytes);
         let outgoing = Outgoing {
-            source: asked.source,
+            source,
             peer,
             payloads: &segments,
             marks,
@@ -281,7 +285,7 @@ impl Datagrams {
         table: &mut Table,
         caller: &Caller<'_>,
         inode: u64,
-        sending: &Sending<'_>,
+        (sending, peer): (&Sending<'_>, SocketAddr),
         asked: &Asked,
     ) -> Result<Habits, Errno> {
         let socket = table.sockets.get_mut(&inode).ok_or(Errno::BADF)?;
@@ -299,8 +303,9 @@ impl Datagrams {
         let near = caller.fetch(caller.int(0))?;
         let habits = carrier.habits.unwrap_or_else(|| habits_of(&near, is_v6));
         if needs_kernel(&habits) {
-            // The kernel checks limits and options, and reports pending errors.
-            let sink = address::write(self.senders.sink(is_v6)?, is_v6);
+            // The kernel checks limits and options, and reports pending errors. A destination of the
+            // same family, whose control messages it looks at.
+            let sink = address::write(self.senders.sink(peer.is_ipv6())?, is_v6);
             let (payload, control) = (sending.payload, &asked.for_kernel);
             if let Some(error) = carrier.faults.take_held() {
                 return Err(error);

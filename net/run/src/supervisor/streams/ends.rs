@@ -227,7 +227,7 @@ mod tests {
             _: usize,
             _: usize,
             _: &mut dyn FnMut(&[u8]),
-        ) -> Option<(SocketAddr, usize)> {
+        ) -> Option<DatagramPart> {
             None
         }
 

@@ -265,6 +265,23 @@ fn fragments_meet_at_the_first_and_the_datagram_finds_its_socket() {
     assert_eq!(bytes[..100], [7; 100]);
 }
 
+/// A peer that takes a datagram over hears of its hop limit and traffic class.
+#[test]
+fn a_datagram_keeps_its_marks_on_its_way_to_a_peer() {
+    let mut all = Shard3::new();
+    let socket = all.stacks[1].bind_udp(any(53)).expect("a socket");
+    let mut frame = packet(ip::UDP, &datagram(53, b"marked"));
+    let (source, destination) = (Ip::v4(PEER), Ip::v4(OWN));
+    let len = frame.len() - 34;
+    ip::write(&mut frame[14..], &source, &destination, ip::UDP, 61, len);
+    ip::set_traffic_class(&mut frame[14..], 0xb8);
+    ip::set_codepoint(&mut frame[14..], Codepoint::Ce);
+    assert!(all.put(2, frame).is_empty());
+    let got = all.stacks[1].receive_part(socket, 0, 100, &mut |_| {});
+    let got = got.expect("arrives");
+    assert_eq!((got.hops, got.class), (61, 0xbb));
+}
+
 #[test]
 fn a_datagram_to_all_reaches_every_socket_once() {
     let mut all = Shard3::new();
