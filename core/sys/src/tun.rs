@@ -35,6 +35,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub struct Tap {
     file: OwnedFd,
+    cuts_datagrams: bool,
     name: String,
 }
 
@@ -82,11 +83,16 @@ impl Tap {
         } else {
             0
         };
-        // SAFETY: TUNSETOFFLOAD takes an integer in the place of a pointer.
-        unsafe { ioctl(&file, IntegerSetter::<TUNSETOFFLOAD>::new_usize(take)) }
-            .map_err(refused("TUNSETOFFLOAD"))?;
+        let set = |take| {
+            // SAFETY: TUNSETOFFLOAD takes an integer in the place of a pointer.
+            unsafe { ioctl(&file, IntegerSetter::<TUNSETOFFLOAD>::new_usize(take)) }
+        };
+        // A kernel that does not know a flag refuses all of them.
+        let cuts_datagrams = offload && set(take | TUN_F_USO4 | TUN_F_USO6).is_ok();
+        set(take).map_err(refused("TUNSETOFFLOAD"))?;
         Ok(Self {
             file,
+            cuts_datagrams,
             // As the kernel chose it, where the given one was a pattern (`tap%d`).
             name: request.name(),
         })
@@ -96,6 +102,13 @@ impl Tap {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// True if the kernel cuts datagrams that are written as one super-segment (Linux 6.2): it knows
+    /// the flags by which it would pass such frames on, too. These are not asked for.
+    #[must_use]
+    pub fn cuts_datagrams(&self) -> bool {
+        self.cuts_datagrams
     }
 
     /// Reads one frame with its header; `None` where none waits. A frame longer than `buffer` is
@@ -186,3 +199,5 @@ const TUNSETVNETHDRSZ: Opcode = 0x4004_54D8;
 const TUN_F_CSUM: usize = 0x01;
 const TUN_F_TSO4: usize = 0x02;
 const TUN_F_TSO6: usize = 0x04;
+const TUN_F_USO4: usize = 0x20;
+const TUN_F_USO6: usize = 0x40;

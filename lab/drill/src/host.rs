@@ -73,6 +73,7 @@ impl Host {
             mtu_bytes,
             super_segment_bytes: if super_segments { 65_535 } else { 0 },
             completes_checksums: false,
+            cuts_datagrams: false,
             merges_received: super_segments,
         };
         let mut host = Self {

@@ -23,6 +23,9 @@ pub struct Capabilities {
     pub super_segment_bytes: usize,
     /// Transmit checksum offload: the NIC completes TCP and UDP checksums of frames sent.
     pub completes_checksums: bool,
+    /// It cuts a super-segment of datagrams into datagrams (UDP_SEGMENT's way), too. Needs
+    /// `completes_checksums` and `super_segment_bytes`.
+    pub cuts_datagrams: bool,
     /// Receive offload (GRO): received frames may be super-segments, or carry partial checksums.
     pub merges_received: bool,
 }
@@ -43,6 +46,7 @@ impl Capabilities {
             mtu_bytes,
             super_segment_bytes: 0,
             completes_checksums: false,
+            cuts_datagrams: false,
             merges_received: false,
         }
     }

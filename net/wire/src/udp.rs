@@ -28,6 +28,9 @@ pub fn length_of(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }
 
+/// Position of the checksum in the header.
+pub const CHECKSUM_OFFSET: u16 = 6;
+
 /// The header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

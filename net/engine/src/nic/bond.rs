@@ -528,6 +528,7 @@ fn common(one: Capabilities, other: Capabilities) -> Capabilities {
         super_segment_bytes,
         completes_checksums: one.completes_checksums && other.completes_checksums,
         // What one link may do, the stack has to expect of all.
+        cuts_datagrams: one.cuts_datagrams && other.cuts_datagrams,
         merges_received: one.merges_received || other.merges_received,
     }
 }

@@ -81,6 +81,7 @@ impl Packet {
                 mtu_bytes,
                 super_segment_bytes: if options.offload { 65_535 } else { 0 },
                 completes_checksums: true,
+                cuts_datagrams: false,
                 merges_received: true,
             },
             received: vec![0; BATCH_MAX * SLOT_BYTES].into(),

@@ -186,6 +186,7 @@ impl Pair {
                 mtu_bytes: options.mtu_bytes,
                 super_segment_bytes: if options.offload { 65_535 } else { 0 },
                 completes_checksums: options.offload,
+                cuts_datagrams: false,
                 merges_received: options.offload,
             },
             ring_bytes: options.ring_bytes,

@@ -91,14 +91,15 @@ impl Tap {
 
     fn over(file: TapFile, options: &TapOptions) -> Self {
         Self {
-            file,
             capabilities: Capabilities {
                 address: options.address,
                 mtu_bytes: options.mtu_bytes,
                 super_segment_bytes: if options.offload { 65_535 } else { 0 },
                 completes_checksums: true,
+                cuts_datagrams: options.offload && file.cuts_datagrams(),
                 merges_received: options.offload,
             },
+            file,
             // The longest frame that the kernel merges, so that none is cut.
             buffer: vec![0; HEADER_BYTES + FRAME_BYTES_MAX].into(),
             refused: 0,

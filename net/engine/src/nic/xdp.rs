@@ -75,6 +75,7 @@ impl Xdp {
                 mtu_bytes: mtu_bytes.min(FRAME_BYTES_MAX - ETHERNET_BYTES_MAX),
                 super_segment_bytes: 0,
                 completes_checksums: false,
+                cuts_datagrams: false,
                 merges_received: options.checksum == ReceivedChecksum::Partial,
             },
             checksum: options.checksum,

@@ -1,20 +1,45 @@
-//! Small frames without a session: ARP, ICMP, resets, cookies, datagrams. They are queued in one
-//! block of memory until the NIC takes them.
+//! Frames without a session: ARP, ICMP, resets, cookies, datagrams. They are queued in one block of
+//! memory until the NIC takes them.
 
+use super::frames::Address;
 use crate::frame::{Outgoing, TransmitChecksum};
+use crate::wire::udp;
 use std::collections::VecDeque;
+use std::num::NonZeroU16;
 use std::ops::Range;
 
 /// Bytes that may be queued; frames beyond that are dropped, as a network may.
 const BYTES_MAX: usize = 256 << 10;
+/// Datagrams that the NIC may cut from one frame: what Linux does (`UDP_MAX_SEGMENTS`).
+const SEGMENTS_MAX: usize = 64;
 /// Frames that may be queued.
 const FRAMES_MAX: usize = 1024;
 
-/// The queue. Frames are complete, checksums included.
+/// The queue. Frames are complete, checksums included, unless they say otherwise.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     bytes: Vec<u8>,
-    frames: VecDeque<Range<usize>>,
+    frames: VecDeque<Queued>,
+}
+
+/// A frame, and what is left to the NIC.
+#[derive(Debug, Clone)]
+struct Queued {
+    range: Range<usize>,
+    header_bytes: usize,
+    /// Datagrams whose checksums the NIC completes: their number, beyond 1 for it to cut.
+    datagrams: Option<(Flow, usize)>,
+}
+
+/// What datagrams that the NIC cuts from one frame have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub(crate) address: Address,
+    pub(crate) ports: (u16, u16),
+    /// Payload bytes of each; the last may have less.
+    pub(crate) each: u16,
+    /// Where the sum of each begins.
+    pub(crate) sum_start: u16,
 }
 
 impl Control {
@@ -36,8 +61,60 @@ impl Control {
             return None;
         }
         self.bytes.resize(start + len, 0);
-        self.frames.push_back(start..start + len);
+        self.frames.push_back(Queued {
+            range: start..start + len,
+            header_bytes: len,
+            datagrams: None,
+        });
         Some(&mut self.bytes[start..])
+    }
+
+    /// Appends a datagram whose checksum the NIC completes; false if the queue is full.
+    pub(crate) fn push_datagram(&mut self, header: &[u8], payload: &[u8], flow: Flow) -> bool {
+        if !self.has_room(1, header.len() + payload.len()) {
+            return false;
+        }
+        if self.frames.is_empty() {
+            self.bytes.clear();
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(header);
+        self.bytes.extend_from_slice(payload);
+        self.frames.push_back(Queued {
+            range: start..self.bytes.len(),
+            header_bytes: header.len(),
+            datagrams: Some((flow, 1)),
+        });
+        true
+    }
+
+    /// The last frame's datagrams, and the bytes of their payloads.
+    pub(crate) fn last(&self) -> Option<(Flow, usize)> {
+        let last = self.frames.back()?;
+        let (flow, _) = last.datagrams?;
+        Some((flow, last.range.len() - last.header_bytes))
+    }
+
+    /// Appends a datagram to the last frame, which the NIC is to cut; `header` takes the place of
+    /// the frame's. False if there is no room.
+    pub(crate) fn extend_last(&mut self, header: &[u8], payload: &[u8]) -> bool {
+        let Some(last) = self.frames.back_mut() else {
+            return false;
+        };
+        let Some((_, count)) = &mut last.datagrams else {
+            return false;
+        };
+        if *count >= SEGMENTS_MAX || self.bytes.len() + payload.len() > BYTES_MAX {
+            return false;
+        }
+        *count += 1;
+        // Its bytes are the last ones.
+        self.bytes.extend_from_slice(payload);
+        last.range.end = self.bytes.len();
+        if let Some(place) = self.bytes.get_mut(last.range.start..) {
+            place[..header.len()].copy_from_slice(header);
+        }
+        true
     }
 
     /// True if `frames` more frames of `bytes` in total fit.
@@ -53,19 +130,21 @@ impl Control {
 
     /// Removes the frames that were pushed last, all but the first `kept` of the queue; in order.
     pub(crate) fn take_back(&mut self, kept: usize) -> Vec<Vec<u8>> {
-        let Some(first) = self.frames.get(kept).map(|range| range.start) else {
+        let Some(first) = self.frames.get(kept).map(|queued| queued.range.start) else {
             return Vec::new();
         };
         // Copied: the caller keeps them longer than the queue keeps its bytes.
         let taken = self.frames.drain(kept..);
-        let taken = taken.map(|range| self.bytes[range].to_vec()).collect();
+        let taken = taken
+            .map(|queued| self.bytes[queued.range].to_vec())
+            .collect();
         self.bytes.truncate(first);
         taken
     }
 
     /// Drops all frames but the first `kept` of the queue.
     pub(crate) fn forget_after(&mut self, kept: usize) {
-        if let Some(first) = self.frames.get(kept).map(|range| range.start) {
+        if let Some(first) = self.frames.get(kept).map(|queued| queued.range.start) {
             self.frames.truncate(kept);
             self.bytes.truncate(first);
         }
@@ -92,12 +171,22 @@ impl Control {
         send: &mut dyn FnMut(&Outgoing<'_>) -> bool,
         sent: &mut u64,
     ) -> bool {
-        while let Some(range) = self.frames.front() {
+        while let Some(queued) = self.frames.front() {
+            let bytes = &self.bytes[queued.range.clone()];
+            let (header, payload) = bytes.split_at(queued.header_bytes);
+            let checksum = match &queued.datagrams {
+                None => TransmitChecksum::Complete,
+                Some((flow, _)) => TransmitChecksum::Partial {
+                    start: flow.sum_start,
+                    offset: udp::CHECKSUM_OFFSET,
+                },
+            };
+            let several = queued.datagrams.filter(|(_, count)| *count > 1);
             let frame = Outgoing {
-                header: &self.bytes[range.clone()],
-                payload: [&[], &[]],
-                checksum: TransmitChecksum::Complete,
-                segment_bytes: None,
+                header,
+                payload: [payload, &[]],
+                checksum,
+                segment_bytes: several.and_then(|(flow, _)| NonZeroU16::new(flow.each)),
             };
             // It stays in the queue: the NIC has room again some time later.
             if !send(&frame) {

@@ -3,6 +3,7 @@
 use super::Common;
 use super::config::Config;
 use super::config::filter::{RuleProtocol, Verdict, judge};
+use super::control::Flow;
 use crate::checksum::{Sum, pseudo};
 use crate::secrets::Ends;
 use crate::wire::arp::{self, Arp};
@@ -10,12 +11,13 @@ use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Packet};
 use crate::wire::sequence::Sequence;
 use crate::wire::tcp::{self, ACK, OPTIONS_BYTES_MAX, Options, RST, Segment, Tcp};
+use crate::wire::udp::{self, Udp};
 use crate::wire::{Ip, Mac};
 use zerocopy::IntoBytes;
 use zerocopy::network_endian::U16;
 
 /// Addresses of a packet to build.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) mac: Mac,
     pub(crate) source: Ip,
@@ -59,6 +61,90 @@ impl Common {
                 room.copy_from_slice(&frame);
             }
         }
+    }
+
+    /// Queues a datagram between these ports, whole or in fragments; false if the queue is full. With
+    /// `leaves_sums` the NIC may complete its checksum, and cut it from a frame that it shares with
+    /// those before it.
+    pub(crate) fn push_datagram(
+        &mut self,
+        address: &Address,
+        ports: (u16, u16),
+        payload: &[u8],
+        leaves_sums: bool,
+    ) -> bool {
+        let (source, destination) = (address.source, address.destination);
+        let len = udp::HEADER_BYTES + payload.len();
+        let header = |len: usize| Udp {
+            source: U16::new(ports.0),
+            destination: U16::new(ports.1),
+            bytes: U16::new(udp::length_of(len)),
+            checksum: [0; 2],
+        };
+        let pseudo = |len: usize| pseudo(&source, &destination, ip::UDP).plus_len(len);
+        let ip_bytes = ip::header_bytes(&source);
+        let link = self.interface.mtu_bytes;
+        let leaves_sums = leaves_sums
+            && self.interface.completes_checksums
+            && ip_bytes + len <= self.paths.mtu(&destination, link, self.now_ns);
+        if !leaves_sums {
+            return self.push_packet(address, len, |bytes| {
+                bytes[..udp::HEADER_BYTES].copy_from_slice(header(len).as_bytes());
+                bytes[udp::HEADER_BYTES..].copy_from_slice(payload);
+                // RFC 768: zero means no checksum; the other zero is sent.
+                let field = match pseudo(len).plus(Sum::of(bytes)).field() {
+                    [0, 0] => [0xff, 0xff],
+                    field => field,
+                };
+                bytes[6..8].copy_from_slice(&field);
+            });
+        }
+        let link = address.ethernet(self.interface.mac);
+        let ip_end = ethernet::HEADER_BYTES + ip_bytes;
+        let head_bytes = ip_end + udp::HEADER_BYTES;
+        let head = |len: usize| {
+            let mut head = [0; ethernet::HEADER_BYTES + ip::V6_BYTES + udp::HEADER_BYTES];
+            head[..ethernet::HEADER_BYTES].copy_from_slice(link.as_bytes());
+            let packet = &mut head[ethernet::HEADER_BYTES..];
+            ip::write(packet, &source, &destination, ip::UDP, address.hops, len);
+            if address.class != 0 {
+                ip::set_traffic_class(&mut packet[..ip_bytes], address.class);
+            }
+            let mut header = header(len);
+            header.checksum = pseudo(len).partial();
+            head[ip_end..head_bytes].copy_from_slice(header.as_bytes());
+            head
+        };
+        let flow = Flow {
+            address: *address,
+            ports,
+            each: udp::length_of(payload.len()),
+            sum_start: udp::length_of(ip_end),
+        };
+        if self.interface.cuts_datagrams
+            && !payload.is_empty()
+            && let Some((last, bytes)) = self.control.last()
+        {
+            let whole = bytes + payload.len();
+            // A shorter one ends the frame: the NIC cuts pieces of one length.
+            let fits = flow.each <= last.each
+                && bytes.is_multiple_of(usize::from(last.each))
+                && Flow {
+                    each: last.each,
+                    ..flow
+                } == last
+                && whole <= usize::from(self.interface.super_payload(head_bytes))
+                && !destination.is_multicast()
+                && !self.interface.is_broadcast(&destination)
+                && !self.interface.is_ours(&destination);
+            let header = head(udp::HEADER_BYTES + whole);
+            if fits && self.control.extend_last(&header[..head_bytes], payload) {
+                return true;
+            }
+        }
+        let header = head(len);
+        self.control
+            .push_datagram(&header[..head_bytes], payload, flow)
     }
 
     /// Queues a packet of `len` payload bytes, filled by `fill`; in fragments if it is longer than

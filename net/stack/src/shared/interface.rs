@@ -34,6 +34,7 @@ pub(crate) struct Interface {
     pub(crate) mtu_bytes: usize,
     pub(crate) super_bytes: usize,
     pub(crate) completes_checksums: bool,
+    pub(crate) cuts_datagrams: bool,
     pub(crate) networks: Vec<Network>,
     pub(crate) gateways: Vec<Gateway>,
     /// Networks, and our addresses that packets to them come from.
@@ -55,6 +56,7 @@ impl Interface {
             mtu_bytes: nic.mtu_bytes,
             super_bytes: nic.super_segment_bytes.min(0xffff),
             completes_checksums: nic.completes_checksums,
+            cuts_datagrams: nic.cuts_datagrams,
             networks: config.addresses.iter().map(network).collect(),
             gateways: config
                 .routes

@@ -7,7 +7,6 @@ use super::UdpId;
 use super::sharing::{Ports, Sharing};
 use super::{Host, Stack};
 use crate::buffer::ring::Ring;
-use crate::checksum::{Sum, pseudo};
 use crate::error::NetError;
 use crate::secrets::Ends;
 use crate::shared::config::Ipv4Source;
@@ -17,14 +16,12 @@ use crate::shared::{Common, EventSource};
 use crate::wire::fragment::PACKET_BYTES_MAX;
 use crate::wire::ip::{self, Packet};
 use crate::wire::udp::dhcp::CLIENT_PORT;
-use crate::wire::udp::{self, HEADER_BYTES, Udp};
+use crate::wire::udp::{self, HEADER_BYTES};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
 use refusals::Refusals;
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use zerocopy::IntoBytes;
-use zerocopy::network_endian::U16;
 
 pub(crate) mod refusals {
     //! Datagrams that were refused: ICMP errors of both families about them.
@@ -374,13 +371,6 @@ impl Stack {
                 limit,
             });
         }
-        let len = HEADER_BYTES + payload.len();
-        let header = Udp {
-            source: U16::new(port),
-            destination: U16::new(to.port()),
-            bytes: U16::new(udp::length_of(len)),
-            checksum: [0; 2],
-        };
         let mac = self.host.mac(&hop, &destination);
         let address = Address {
             mac: mac.unwrap_or_default(),
@@ -396,22 +386,12 @@ impl Stack {
             },
             class,
         };
-        let fill = |bytes: &mut [u8]| {
-            bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
-            bytes[HEADER_BYTES..].copy_from_slice(payload);
-            let sum = pseudo(&source, &destination, ip::UDP)
-                .plus_len(len)
-                .plus(Sum::of(bytes));
-            // RFC 768: zero means no checksum; the other zero is sent.
-            let field = match sum.field() {
-                [0, 0] => [0xff, 0xff],
-                field => field,
-            };
-            bytes[6..8].copy_from_slice(&field);
-        };
         // To find the frames of this datagram again, of which there may be several.
         let queued = self.host.common.control.len();
-        if !self.host.common.push_packet(&address, len, fill) {
+        let ports = (port, to.port());
+        let common = &mut self.host.common;
+        // A frame that waits for its neighbour is kept as bytes alone.
+        if !common.push_datagram(&address, ports, payload, mac.is_some()) {
             return Err(NetError::QueueFull);
         }
         if mac.is_none() {

@@ -114,6 +114,7 @@ pub fn offloading(number: u8) -> Capabilities {
     Capabilities {
         super_segment_bytes: 65_535,
         completes_checksums: true,
+        cuts_datagrams: false,
         merges_received: true,
         ..plain(number)
     }

@@ -333,7 +333,8 @@ fn a_datagram_has_the_marks_of_its_packet() {
     for v4 in [true, false] {
         let mut target = Target::new();
         for (hops, class) in [(64, 0), (61, 0xb9), (255, 3), (1, 0xff)] {
-            let mut bytes = frame(v4, 2, &datagram(v4, &[5; 20]));
+            let pieces = cut(9, UDP, &datagram(v4, &[5; 20]), 1000);
+            let mut bytes = frame(v4, 2, &pieces[0]);
             if v4 {
                 (bytes[15], bytes[22]) = (class, hops);
             } else {

@@ -30,6 +30,7 @@ pub(in super::super) fn nic() -> Capabilities {
         mtu_bytes: 1500,
         super_segment_bytes: 65_535,
         completes_checksums: true,
+        cuts_datagrams: false,
         merges_received: true,
     }
 }

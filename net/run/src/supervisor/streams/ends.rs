@@ -144,6 +144,7 @@ mod tests {
     use crate::socket::tests::{datagram_socket, socket};
     use crate::socket::{Head, Report};
     use crate::supervisor::tests::fixtures::{callers, table};
+    use sidecore_net::DatagramPart;
     use sidecore_net::sock::client::{ClientOptions, chunks_held};
     use sidecore_net::sock::control::{Admission, Control};
     use sidecore_net::sock::{Id, SocketError, SocketOption, Sockets, Status};

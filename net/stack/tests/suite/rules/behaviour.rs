@@ -1,10 +1,13 @@
-//! Differences by `Config::behaviour`, and sessions on a NIC without room.
+//! Differences by `Config::behaviour`, and by what a NIC does: has no room, or cuts datagrams.
 
-use super::common::{MS, S, v4};
+use super::common::segment::internet_checksum;
+use super::common::{MS, S, plain, v4};
 use super::peer::{ACK, PLAIN, PSH, Peer, SACK, SYN};
+use sidecore_net_stack::frame::{Capabilities, TransmitChecksum};
 use sidecore_net_stack::{
     Algorithm, Behaviour, Ecn, RecoveryPhase, SessionError, SessionId, SessionOption, SessionState,
 };
+use std::num::NonZeroU16;
 
 const ECE: u8 = 0x40;
 const CWR: u8 = 0x80;
@@ -211,5 +214,80 @@ fn a_syn_that_the_nic_never_took_still_asks_for_ecn() {
         peer.greet();
         let last = peer.take().pop().expect("again");
         assert_eq!(last.flags, SYN, "{ecn:?}");
+    }
+}
+
+/// A NIC that cuts datagrams gets those to one peer in one frame: the NIC sums each, and cuts pieces
+/// of one length, of which the last may be shorter. All others are frames of their own.
+#[test]
+fn datagrams_to_one_peer_share_a_frame_where_the_nic_cuts_them() {
+    for (cuts, frames) in [
+        (
+            true,
+            vec![
+                (5001, 3500, 1000),
+                (5001, 1000, 0),
+                (5002, 9, 0),
+                (5002, 10, 0),
+            ],
+        ),
+        (
+            false,
+            vec![
+                (5001, 1000, 0),
+                (5001, 1000, 0),
+                (5001, 1000, 0),
+                (5001, 500, 0),
+                (5001, 1000, 0),
+                (5002, 9, 0),
+                (5002, 10, 0),
+            ],
+        ),
+    ] {
+        let nic = Capabilities {
+            super_segment_bytes: 65_535,
+            completes_checksums: true,
+            cuts_datagrams: cuts,
+            ..plain(1)
+        };
+        let mut peer = Peer::behind(&nic, |_| {});
+        let id = peer.stack.bind_udp(v4(1, 9)).expect("free");
+        let mut sent = Vec::new();
+        for (port, bytes) in [
+            (5001, 1000),
+            (5001, 1000),
+            (5001, 1000),
+            (5001, 500),
+            (5001, 1000),
+            (5002, 9),
+            (5002, 10),
+        ] {
+            let payload = vec![sent.len() as u8; bytes];
+            peer.stack.send_to(id, v4(2, port), &payload).expect("room");
+            sent.extend(payload);
+        }
+        let (mut heads, mut payloads) = (Vec::new(), Vec::new());
+        peer.stack.transmit(peer.now_ns, &mut |frame| {
+            let (header, payload) = (frame.header, frame.payload[0]);
+            let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+            assert_eq!(internet_checksum(&header[14..34]), 0);
+            assert_eq!(usize::from(number(16)), 28 + payload.len());
+            assert_eq!(usize::from(number(38)), 8 + payload.len());
+            // The sum of the pseudo-header, which the NIC finishes.
+            let length = number(38).to_be_bytes();
+            let pseudo = [&header[26..34], &[0, 17], &length].concat();
+            assert_eq!(number(40), !internet_checksum(&pseudo));
+            let left = TransmitChecksum::Partial {
+                start: 34,
+                offset: 6,
+            };
+            assert_eq!(frame.checksum, left);
+            let each = frame.segment_bytes.map_or(0, NonZeroU16::get);
+            heads.push((number(36), payload.len(), each));
+            payloads.extend_from_slice(payload);
+            true
+        });
+        assert_eq!(heads, frames);
+        assert!(payloads == sent);
     }
 }
