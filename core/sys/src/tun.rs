@@ -104,8 +104,8 @@ impl Tap {
         &self.name
     }
 
-    /// True if the kernel cuts datagrams that are written as one super-segment (Linux 6.2): it knows
-    /// the flags by which it would pass such frames on, too. These are not asked for.
+    /// True if the kernel cuts datagrams that are written as one super-segment (Linux 6.2). It
+    /// knows the flags by which it would pass such frames on, too. These are not asked for.
     #[must_use]
     pub fn cuts_datagrams(&self) -> bool {
         self.cuts_datagrams

@@ -135,8 +135,8 @@ impl Room {
 pub(crate) struct Wishes {
     /// Bytes of each datagram if the payload is several (UDP_SEGMENT), else 0.
     pub(crate) segment_bytes: u16,
-    /// Its traffic class over IPv4 and over IPv6: the kernel reads the messages of the family of the
-    /// destination, and passes over the others.
+    /// Its traffic class over IPv4 and over IPv6: the kernel reads the messages of the family of
+    /// the destination, and passes over the others.
     pub(crate) classes: [Option<u8>; 2],
     /// It names the address to send from, one of this process's.
     pub(crate) has_source: bool,

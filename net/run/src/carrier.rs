@@ -170,8 +170,7 @@ pub(crate) struct Senders {
     ways: HashMap<(bool, SocketAddr), Way>,
     order: VecDeque<Way>,
     /// One socket per family that discards all datagrams.
-    sinks: [Option<SocketAddr>; 2],
-    sink_files: Vec<OwnedFd>,
+    sinks: [Option<(OwnedFd, SocketAddr)>; 2],
 }
 
 /// A source, a destination, and the family of the sockets (IPv6).
@@ -235,16 +234,28 @@ impl Senders {
     /// # Errors
     /// The kernel's: no descriptors left.
     pub(crate) fn sink(&mut self, is_v6: bool) -> Result<SocketAddr, Errno> {
-        if let Some(at) = self.sinks[usize::from(is_v6)] {
-            return Ok(at);
+        if let Some((_, at)) = &self.sinks[usize::from(is_v6)] {
+            return Ok(*at);
         }
         let (file, at) = bound(is_v6)?;
         // The kernel rounds up to its least; what fits there is never read.
         let least = 1i32.to_ne_bytes();
         socket_option::set(file.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &least)?;
-        self.sinks[usize::from(is_v6)] = Some(at);
-        self.sink_files.push(file);
+        self.sinks[usize::from(is_v6)] = Some((file, at));
         Ok(at)
+    }
+
+    /// Has the kernel check a datagram to an IPv4 address of a socket of IPv6, which itself reaches
+    /// IPv6's loopback alone: the family of the destination decides which control messages count.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn check_v4(&mut self, payload: &[u8], control: &[u8]) -> Result<(), Errno> {
+        let to = crate::address::write(self.sink(false)?, false);
+        if let Some((file, _)) = &self.sinks[0] {
+            message::send(file.as_fd(), &to, payload, control, libc::MSG_DONTWAIT)?;
+        }
+        Ok(())
     }
 }
 

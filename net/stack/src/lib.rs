@@ -11,7 +11,7 @@
 //!   and the calls on sockets.
 //! - `tcp`: the state machine of one session; `congestion`: the algorithms of its window; `ranges`:
 //!   its tables of sequence numbers.
-//! - `shared`: state common to all sessions; `state`: their memory; `buffer`, `timer`, `secrets`.
+//! - `shared`: state common to all sessions; `state`: their memory; `buffer`, `timer`.
 //! - [`wire`]: headers; [`checksum`]; [`flow`]: the hash by which several stacks share flows.
 //!
 //! Must stay true: no step walks all sessions; after start-up the data path does not allocate;
@@ -21,7 +21,6 @@
 pub(crate) mod buffer;
 pub(crate) mod congestion;
 mod error;
-pub mod flow;
 pub mod frame;
 pub mod memory;
 /// Ranges of sequence numbers in bounded tables that know no session: transmitted ones
@@ -31,7 +30,6 @@ pub(crate) mod ranges {
     pub(crate) mod out_of_order;
     pub(crate) mod scoreboard;
 }
-pub(crate) mod secrets;
 pub(crate) mod shared;
 pub(crate) mod stack;
 pub(crate) mod state;
@@ -40,7 +38,6 @@ pub(crate) mod timer;
 
 pub use congestion::Algorithm;
 pub use error::{IcmpError, NetError, SessionError};
-pub use secrets::Ends;
 pub use shared::config::filter::{Rule, RuleProtocol, Verdict};
 pub use shared::config::{
     Behaviour, Cidr, Config, Ecn, FixedNeighbor, Ipv4Source, Keepalive, Offers, PreferredSource,
@@ -51,7 +48,9 @@ pub use stack::{Buffers, Stack};
 pub use stack::{ListenerId, SessionId, UdpId};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
 pub use sidecore_net_wire as wire;
-pub use sidecore_net_wire::checksum;
+pub(crate) use sidecore_net_wire::secrets;
+pub use sidecore_net_wire::secrets::Ends;
+pub use sidecore_net_wire::{checksum, flow};
 pub use stack::info::{
     EcnMode, Holding, Networks, RecoveryPhase, SessionInfo, SessionPage, SessionSummary, holders,
     session_page,

@@ -3,8 +3,9 @@
 //! Why here: these are the only places where bytes from outside become fields. Each format is
 //! parsed once into a type with valid values ([`arp::Arp`], [`ndisc::Message`], [`igmp::Message`])
 //! and written as an array of its own length, so that neither side counts bytes. ICMP's errors and
-//! echoes quote other packets and are parsed by their handlers, in `sidecore-net-stack`. Must stay
-//! true: nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` of that crate
+//! echoes quote other packets and are parsed by their handlers, in `sidecore-net-stack`. Next to
+//! them are the hashes of ends: [`flow`], and [`secrets`] for fields that must not be predictable.
+//! Must stay true: nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` of that crate
 //! compares each of the small formats with another implementation, in both directions; LACP's are
 //! compared with the standard's tables.
 //!
@@ -22,12 +23,14 @@ mod address;
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod flow;
 pub mod fragment;
 pub mod igmp;
 pub mod ip;
 pub mod lacp;
 pub mod mld;
 pub mod ndisc;
+pub mod secrets;
 pub mod sequence;
 pub mod tcp;
 pub mod udp;

@@ -646,3 +646,31 @@ fn many_datagrams_of_a_call_pass_by_rings() {
         lines_on_kernel("many", &program)
     );
 }
+
+/// The hop limit and the traffic class of a datagram are those of the packet, whether it comes by
+/// rings, which begin after some calls, or by the kernel's socket.
+#[test]
+fn datagrams_come_with_the_marks_of_their_packets() {
+    let program = "\
+         IP, IP6 = socket.IPPROTO_IP, socket.IPPROTO_IPV6\n\
+         for host, far, level, asks, gives in (\n\
+         \x20   (V4, '10.91.9.1', IP, (12, 13), (2, 1)),\n\
+         \x20   (V6, 'fd91::1', IP6, (51, 66), (16, 67)),\n\
+         ):\n\
+         \x20   far = host if host in ('127.0.0.1', '::1') else far\n\
+         \x20   server, client = datagrams(host), datagrams(far)\n\
+         \x20   for option in asks: server.setsockopt(level, option, 1)\n\
+         \x20   for hops, tos in (61, 0xb9), (255, 3), (64, 0):\n\
+         \x20       client.setsockopt(level, gives[0], hops)\n\
+         \x20       client.setsockopt(level, gives[1], tos)\n\
+         \x20       heard = set()\n\
+         \x20       for _ in range(40):\n\
+         \x20           client.sendto(b'marked', server.getsockname()[:2])\n\
+         \x20           data, control, _, _ = server.recvmsg(100, 1000)\n\
+         \x20           heard.add(str(sorted((kind, it.hex()) for _, kind, it in control)))\n\
+         \x20       say(level, sorted(heard))\n";
+    assert_eq!(
+        lines_over_stack("marks", program),
+        lines_on_kernel("marks", program)
+    );
+}

@@ -63,9 +63,9 @@ impl Common {
         }
     }
 
-    /// Queues a datagram between these ports, whole or in fragments; false if the queue is full. With
-    /// `leaves_sums` the NIC may complete its checksum, and cut it from a frame that it shares with
-    /// those before it.
+    /// Queues a datagram between these ports, whole or in fragments; false if the queue is full.
+    /// With `leaves_sums` the NIC may complete its checksum, and cut it from a frame that it shares
+    /// with those before it.
     pub(crate) fn push_datagram(
         &mut self,
         address: &Address,

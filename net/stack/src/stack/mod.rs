@@ -37,6 +37,7 @@ use crate::state::store::Store;
 use crate::state::table::Table;
 use crate::tcp::expiry::Expiry;
 use crate::tcp::output::{Outcome, Output};
+use crate::tcp::timers::note_refused;
 use crate::timer::Tick;
 use arrival::Staging;
 use direct_placement::DirectPlacement;
@@ -276,7 +277,7 @@ impl Host {
                 Outcome::Done | Outcome::Unresolved => {}
                 Outcome::More => output.session.make_ready(),
                 Outcome::Full => {
-                    output.session.note_refused();
+                    note_refused(&mut output.session);
                     output.session.hot.set(Flags::READY);
                     self.common.ready.push_front(number);
                     return false;
@@ -310,8 +311,7 @@ impl Host {
             let at = self.refusal.next % count;
             self.refusal.next = at + 1;
             let number = self.common.ready[at];
-            let mut session = self.sessions.access(&mut self.common, number);
-            session.note_refused();
+            note_refused(&mut self.sessions.access(&mut self.common, number));
         }
     }
 

@@ -63,13 +63,8 @@ impl Session<'_> {
         Side {
             config: self.common.config.ecn,
             state: self.hot.state(),
-            retries: self.syns_resent(),
+            retries: syns_resent(self),
         }
-    }
-
-    /// Retransmissions of our SYN or SYN-ACK that the NIC has taken.
-    pub(crate) fn syns_resent(&self) -> u8 {
-        self.path.retries.saturating_sub(self.cold.syns_refused)
     }
 
     /// True if our first SYN has not been sent yet, so that options announced in it may change.
@@ -77,7 +72,7 @@ impl Session<'_> {
         self.hot.state() == State::Closed
             || self.hot.state() == State::SynSent
                 && self.hot.has(Flags::SEND_SYN)
-                && self.syns_resent() == 0
+                && syns_resent(self) == 0
     }
 
     /// Sets the payload of a full segment, from the path, the peer's MSS and our options: RFC 6691.
@@ -121,6 +116,14 @@ impl Session<'_> {
         }
         self.common.counters.paths_shrunk += 1;
     }
+}
+
+/// Retransmissions of our SYN or SYN-ACK that the NIC has taken.
+pub(crate) fn syns_resent(session: &Session<'_>) -> u8 {
+    session
+        .path
+        .retries
+        .saturating_sub(session.cold.syns_refused)
 }
 
 /// The smallest window scale that can advertise a whole buffer: RFC 7323 section 2.

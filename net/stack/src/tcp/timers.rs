@@ -81,23 +81,6 @@ impl Session<'_> {
         self.cold.user_timeout.bounded_us(timeout_us, una, now_ms)
     }
 
-    /// The NIC has no room. The session stays ready and is tried in each round; but if no timer
-    /// runs, nothing would ever end it on a link that takes nothing any more (RFC 9293 section
-    /// 3.8.3).
-    pub(crate) fn note_refused(&mut self) {
-        if self.hot.state() == State::Closed || self.hot.timer() != Timer::None {
-            return;
-        }
-        let waits = self.hot.tx.len() > 0 || self.hot.fin_waits();
-        if self.hot.has(Flags::SEND_SYN) {
-            // The SYN counts as in flight before it was sent.
-            self.start_timer(Timer::Retransmission, self.timeout_us());
-        } else if waits && self.hot.send.in_flight() == 0 {
-            self.hot.set(Flags::REFUSED);
-            self.start_persist();
-        }
-    }
-
     /// The next hop does not answer. RFC 9293 section 3.9.2.2: a hard error for a session that is
     /// being opened; an established one keeps trying, by its timers.
     pub(crate) fn hop_failed(&mut self) {
@@ -140,5 +123,22 @@ impl Session<'_> {
             self.hot.slow_at = self.common.tick_in_ms(self.cold.keepalive.idle_ms());
             self.arm_wheel();
         }
+    }
+}
+
+/// The NIC has no room. The session stays ready and is tried in each round; but if no timer
+/// runs, nothing would ever end it on a link that takes nothing any more (RFC 9293 section
+/// 3.8.3).
+pub(crate) fn note_refused(session: &mut Session<'_>) {
+    if session.hot.state() == State::Closed || session.hot.timer() != Timer::None {
+        return;
+    }
+    let waits = session.hot.tx.len() > 0 || session.hot.fin_waits();
+    if session.hot.has(Flags::SEND_SYN) {
+        // The SYN counts as in flight before it was sent.
+        session.start_timer(Timer::Retransmission, session.timeout_us());
+    } else if waits && session.hot.send.in_flight() == 0 {
+        session.hot.set(Flags::REFUSED);
+        session.start_persist();
     }
 }

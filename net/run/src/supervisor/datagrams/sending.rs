@@ -303,12 +303,15 @@ impl Datagrams {
         let near = caller.fetch(caller.int(0))?;
         let habits = carrier.habits.unwrap_or_else(|| habits_of(&near, is_v6));
         if needs_kernel(&habits) {
-            // The kernel checks limits and options, and reports pending errors. A destination of the
-            // same family, whose control messages it looks at.
-            let sink = address::write(self.senders.sink(peer.is_ipv6())?, is_v6);
-            let (payload, control) = (sending.payload, &asked.for_kernel);
+            // The kernel checks limits and options, and reports pending errors.
+            let sink = address::write(self.senders.sink(is_v6)?, is_v6);
+            let (payload, mut control) = (sending.payload, asked.for_kernel.as_slice());
             if let Some(error) = carrier.faults.take_held() {
                 return Err(error);
+            }
+            if is_v6 && peer.is_ipv4() && !control.is_empty() {
+                self.senders.check_v4(payload, control)?;
+                control = &[];
             }
             // A part that stayed in the program's socket (MSG_MORE) would be the beginning of what
             // the program writes there itself.

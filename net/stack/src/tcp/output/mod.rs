@@ -10,6 +10,7 @@ mod retransmit;
 mod sizes;
 
 use super::Session;
+use super::open::syns_resent;
 use crate::buffer::NONE;
 use crate::frame::Outgoing;
 use crate::state::ecn::EcnState;
@@ -169,7 +170,7 @@ impl<'s, 'f> Output<'s, 'f> {
             let session = &mut self.session;
             session.hot.clear(Flags::SEND_SYN);
             session.hot.sent_us = session.common.now_us;
-            session.path.retries = session.syns_resent();
+            session.path.retries = syns_resent(session);
             session.cold.syns_refused = 0;
             session.start_timer(Timer::Retransmission, session.timeout_us());
         }

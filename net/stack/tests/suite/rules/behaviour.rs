@@ -217,8 +217,8 @@ fn a_syn_that_the_nic_never_took_still_asks_for_ecn() {
     }
 }
 
-/// A NIC that cuts datagrams gets those to one peer in one frame: the NIC sums each, and cuts pieces
-/// of one length, of which the last may be shorter. All others are frames of their own.
+/// A NIC that cuts datagrams gets those to one peer in one frame: the NIC sums each, and cuts
+/// pieces of one length, of which the last may be shorter. All others are frames of their own.
 #[test]
 fn datagrams_to_one_peer_share_a_frame_where_the_nic_cuts_them() {
     for (cuts, frames) in [

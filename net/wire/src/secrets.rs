@@ -5,8 +5,8 @@
 //! computed by SipHash under a key drawn from the seed; the caller provides a secret seed in an
 //! open network. Source: Aumasson and Bernstein, "SipHash" (2012); RFC 6528.
 
-use crate::wire::Ip;
-use crate::wire::sequence::Sequence;
+use crate::Ip;
+use crate::sequence::Sequence;
 
 use sidecore_random::{GAMMA, Random};
 use siphasher::sip::SipHasher13;
@@ -27,7 +27,7 @@ pub struct Ends {
 
 /// Secrets of one stack.
 #[derive(Debug, Clone)]
-pub(crate) struct Secrets {
+pub struct Secrets {
     isn: [u64; 2],
     cookie: [u64; 2],
     port: [u64; 2],
@@ -37,7 +37,8 @@ pub(crate) struct Secrets {
 
 impl Secrets {
     /// Draws the keys.
-    pub(crate) fn new(random: &mut Random) -> Self {
+    #[must_use]
+    pub fn new(random: &mut Random) -> Self {
         let mut key = || [random.bits(), random.bits()];
         Self {
             isn: key(),
@@ -49,25 +50,29 @@ impl Secrets {
     }
 
     /// RFC 6528 section 3: a clock of 4 us plus a keyed hash of the ends.
-    pub(crate) fn isn(&self, ends: &Ends, now_ns: u64) -> Sequence {
+    #[must_use]
+    pub fn isn(&self, ends: &Ends, now_ns: u64) -> Sequence {
         Sequence::new(low(now_ns >> 12)) + low(keyed(self.isn, ends, 0))
     }
 
     /// The part of a SYN cookie that proves its origin: `count` is the slow clock, `sequence` the
     /// peer's initial number.
-    pub(crate) fn cookie(&self, ends: &Ends, count: u32, sequence: Sequence) -> u32 {
+    #[must_use]
+    pub fn cookie(&self, ends: &Ends, count: u32, sequence: Sequence) -> u32 {
         let more = u64::from(count) << 32 | u64::from(sequence.get());
         low(keyed(self.cookie, ends, more))
     }
 
     /// Start of the search for an ephemeral port (RFC 6056 section 3.3.3).
-    pub(crate) fn port_offset(&self, ends: &Ends) -> u32 {
+    #[must_use]
+    pub fn port_offset(&self, ends: &Ends) -> u32 {
         low(keyed(self.port, ends, 0))
     }
 
     /// Initial value and counter index of the fragment identifications between two hosts: RFC 7739
     /// section 5.3, its functions F and G.
-    pub(crate) fn identification(&self, from: &Ip, to: &Ip, protocol: u8) -> (u32, u32) {
+    #[must_use]
+    pub fn identification(&self, from: &Ip, to: &Ip, protocol: u8) -> (u32, u32) {
         let ends = Ends {
             local: *from,
             remote: *to,
@@ -82,7 +87,8 @@ impl Secrets {
     /// Offset of a session's timestamp clock (RFC 7323 section 5.4). It depends on the addresses
     /// alone, so that clocks of successive sessions between two hosts never go back and TIME-WAIT
     /// can be reused safely.
-    pub(crate) fn timestamp_offset(&self, ends: &Ends) -> u32 {
+    #[must_use]
+    pub fn timestamp_offset(&self, ends: &Ends) -> u32 {
         let hosts = Ends {
             local_port: 0,
             remote_port: 0,
@@ -92,8 +98,9 @@ impl Secrets {
     }
 
     /// The hash for the lookup of a session: fast, and unpredictable without the key.
+    #[must_use]
     #[inline]
-    pub(crate) fn lookup(&self, ends: &Ends) -> u32 {
+    pub fn lookup(&self, ends: &Ends) -> u32 {
         let ports = u64::from(ends.local_port) << 16 | u64::from(ends.remote_port);
         let local = u128::from_le_bytes(ends.local.0);
         let remote = u128::from_le_bytes(ends.remote.0);
@@ -104,8 +111,9 @@ impl Secrets {
 }
 
 /// The two halves of a product, folded: every bit of the result depends on every bit of both.
+#[must_use]
 #[inline]
-pub(crate) fn mix(a: u64, b: u64) -> u64 {
+pub fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ GAMMA) * u128::from(b ^ 0xD6E8_FEB8_6659_FD93);
     product as u64 ^ (product >> 64) as u64
 }

@@ -7,7 +7,7 @@
 //! Must stay true: `hash(a, b) == hash(b, a)`.
 //!
 //! ```
-//! use sidecore_net_stack::flow;
+//! use sidecore_net_wire::flow;
 //! use std::net::SocketAddr;
 //!
 //! let (near, far) = (SocketAddr::from(([10, 0, 0, 1], 80)), SocketAddr::from(([10, 0, 0, 2], 9)));
@@ -17,7 +17,7 @@
 //! ```
 
 use crate::secrets::{Ends, mix};
-use crate::wire::{Ip, ethernet, ip};
+use crate::{Ip, ethernet, ip};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::net::SocketAddr;
 
@@ -33,8 +33,8 @@ pub fn hash(one: SocketAddr, other: SocketAddr) -> u32 {
 }
 
 /// The engine of a flow with this hash, out of `count`; 0 if `count` is 0.
-#[inline]
 #[must_use]
+#[inline]
 pub fn engine_of(hash: u32, count: usize) -> usize {
     // The high half of the product: it depends on every bit of the hash, without a division.
     ((u64::from(hash) * count.to_u64()) >> 32).to_usize()
@@ -64,7 +64,8 @@ pub fn hash_of_frame(frame: &[u8]) -> Option<u32> {
 }
 
 /// As [`hash`].
-pub(crate) fn of_ends(ends: &Ends) -> u32 {
+#[must_use]
+pub fn of_ends(ends: &Ends) -> u32 {
     let end = |address: &Ip, port: u16| {
         let address = u128::from_le_bytes(address.0);
         mix(address as u64 ^ u64::from(port), (address >> 64) as u64)
