@@ -5,9 +5,9 @@
 //! and written as an array of its own length, so that neither side counts bytes. ICMP's errors and
 //! echoes quote other packets and are parsed by their handlers, in `sidecore-net-stack`. Next to
 //! them are the hashes of ends: [`flow`], and [`secrets`] for fields that must not be predictable.
-//! Must stay true: nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` of that crate
-//! compares each of the small formats with another implementation, in both directions; LACP's are
-//! compared with the standard's tables.
+//! Must stay true: nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` of
+//! that crate compares each of the small formats with another implementation, in both directions;
+//! LACP's are compared with the standard's tables.
 //!
 //! ```
 //! use sidecore_net_wire::{Ip, group_mac};
