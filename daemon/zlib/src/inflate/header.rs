@@ -30,8 +30,10 @@ impl Run<'_> {
                 Mode::Os => {
                     self.need(16)?;
                     if let Some(head) = self.given() {
-                        let [xflags, os, ..] = self.machine.hold.to_le_bytes();
-                        (head.xflags, head.os) = (xflags.into(), os.into());
+                        let [xflags, os @ .., _, _, _] = self.machine.hold.to_le_bytes();
+                        head.xflags = xflags.into();
+                        // zlib does not mask it: bits of `inflatePrime` behind these bytes show.
+                        head.os = i32::from_le_bytes(os);
                     }
                     self.continue_check(2);
                     self.go(Mode::ExtraLength)
