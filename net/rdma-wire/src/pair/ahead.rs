@@ -183,7 +183,9 @@ impl Pair {
             return;
         };
         let Some((header, payload)) = Header::read(head) else {
-            return; // never: the head is as long as any
+            // The head is as long as any; if not, the whole unit says what is wrong.
+            self.deframer.refuse_head();
+            return;
         };
         // A short header leaves some of the payload behind it.
         let payload: ArrayVec<u8, UNTAGGED_BYTES> = payload.iter().copied().collect();
