@@ -531,7 +531,9 @@ impl Device {
     #[must_use]
     pub fn has_work(&self) -> bool {
         let mut shared = self.shared.iter();
-        !self.busy.is_empty() || shared.any(|one| one.has_work(&self.adapter))
+        // Posted work that was not sent: no event of a stream would send it.
+        let is_sent = self.unsent.is_empty();
+        !is_sent || !self.busy.is_empty() || shared.any(|one| one.has_work(&self.adapter))
     }
 
     /// Ends a connection at once, as if its stream were lost: everything posted is flushed, which
