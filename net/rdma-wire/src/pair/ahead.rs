@@ -15,6 +15,7 @@
 //! and without CRCs nothing is placed out of order.
 
 use super::input::{Places, message_places};
+use super::receives::Mark;
 use super::sends::Outstanding;
 use super::{Pair, State, tagged_cause};
 use crate::domain::{Access, Domain, PairId};
@@ -28,9 +29,6 @@ use std::collections::VecDeque;
 
 /// Remembered placements, at most.
 const AHEAD_MAX: usize = 64;
-
-/// A unit's position in the stream and its CRC.
-pub(super) type Mark = (u64, u32);
 
 /// Placements in memory, those that were made early among them.
 #[derive(Debug, Default)]

@@ -3,9 +3,8 @@
 //!
 //! Must stay true: nothing is placed before every check of its segment has passed.
 
-use super::ahead::Mark;
 use super::completions::completion;
-use super::receives::Incoming;
+use super::receives::{Incoming, Mark};
 use super::responses::{Response, check_atomic, check_read};
 use super::sends::Outstanding;
 use super::{Pair, request_cause, tagged_cause};

@@ -12,6 +12,9 @@ use crate::wire::terminate::Cause;
 use crate::work::{Kind, Status};
 use std::collections::VecDeque;
 
+/// A unit's position in the stream and its CRC.
+pub(super) type Mark = (u64, u32);
+
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
     posted: VecDeque<Receive>,

@@ -1,7 +1,7 @@
 //! Frames without a session: ARP, ICMP, resets, cookies, datagrams. They are queued in one block of
 //! memory until the NIC takes them.
 
-use super::frames::Address;
+use super::frames::Flow;
 use crate::frame::{Outgoing, TransmitChecksum};
 use crate::wire::udp;
 use std::collections::VecDeque;
@@ -29,17 +29,6 @@ struct Queued {
     header_bytes: usize,
     /// Datagrams whose checksums the NIC completes: their number, beyond 1 for it to cut.
     datagrams: Option<(Flow, usize)>,
-}
-
-/// What datagrams that the NIC cuts from one frame have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Flow {
-    pub(crate) address: Address,
-    pub(crate) ports: (u16, u16),
-    /// Payload bytes of each; the last may have less.
-    pub(crate) each: u16,
-    /// Where the sum of each begins.
-    pub(crate) sum_start: u16,
 }
 
 impl Control {

@@ -3,7 +3,6 @@
 use super::Common;
 use super::config::Config;
 use super::config::filter::{RuleProtocol, Verdict, judge};
-use super::control::Flow;
 use crate::checksum::{Sum, pseudo};
 use crate::secrets::Ends;
 use crate::wire::arp::{self, Arp};
@@ -45,6 +44,17 @@ impl Address {
             class: config.traffic_class,
         }
     }
+}
+
+/// What datagrams that the NIC cuts from one frame have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub(crate) address: Address,
+    pub(crate) ports: (u16, u16),
+    /// Payload bytes of each; the last may have less.
+    pub(crate) each: u16,
+    /// Where the sum of each begins.
+    pub(crate) sum_start: u16,
 }
 
 impl Common {
