@@ -81,7 +81,8 @@ impl Client {
         // The look at the descriptor is a system call, which took a tenth of a busy engine's time:
         // only after a sleep, which may have ended by it, or now and then.
         let mut has_news = |other: &dyn EventSource, has_slept: bool| {
-            looks += 1;
+            // A poll without a limit may have more rounds than the number counts.
+            looks = looks.wrapping_add(1);
             other.is_ready()
                 || ((has_slept || looks.is_multiple_of(ROUNDS_A_LOOK))
                     && local_socket::is_readable(other.descriptor()))

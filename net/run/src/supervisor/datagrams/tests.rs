@@ -316,8 +316,9 @@ fn forged(peer: SocketAddr) -> Records {
         held.publish(HEAD_BYTES);
     }
     drop(held);
-    // It has read what was not given.
+    // It has read what was not given: its position, by the byte map in README.md of the rings.
     slab.slice().write_at(80, &1_u64.to_le_bytes());
+    assert!(records.view().unwrap().state().is_err());
     records
 }
 
