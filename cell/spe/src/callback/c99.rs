@@ -156,8 +156,8 @@ fn scan(call: &Call, slot: u32, input: Option<Input>) -> i64 {
     })
 }
 
-/// tmpnam: a name that no file has, written to the first slot's place. Without a place it fails: the
-/// host has none in the store.
+/// tmpnam: a name that no file has, written to the first slot's place. Without a place it fails:
+/// the host has none in the store.
 fn unused_name(call: &Call) -> i64 {
     let place = call.word(0);
     if place == 0 {

@@ -1,8 +1,8 @@
 //! Ends of a program that its engine finds, a stack that met the data, and faults; the host's
 //! orders to stop, to go on and to end.
 //!
-//! Must stay true: called by the engine that has the context, orders aside; what is reported goes to the standard
-//! error in one line, since the host's program may be old and look at nothing else.
+//! Must stay true: called by the engine that has the context, orders aside; what is reported goes
+//! to the standard error in one line, since the host's program may be old and look at nothing else.
 
 use super::{Context, Inner, Run};
 use crate::channel::Stop;
