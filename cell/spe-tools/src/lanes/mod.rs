@@ -124,7 +124,7 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
 /// True where the user's source looks at a vector's memory as numbers of another size, or copies.
 fn looks_within(text: &crate::text::Text<'_>, types: &types::Types) -> bool {
     (0..text.len()).any(|place| {
-        let copies = matches!(text.at(place), b"memcpy" | b"memmove");
+        let copies = pass::COPIES.contains(&text.at(place));
         let close = text.partner(place).filter(|_| text.at(place) == b"(");
         let close = close.filter(|close| text.at(close - 1) == b"*" && text.is_users(place));
         let number =

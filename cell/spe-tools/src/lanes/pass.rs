@@ -20,7 +20,7 @@ pub(super) struct Pass<'a> {
     addresses: bool,
     /// True for C++.
     plus: bool,
-    /// Types that templates have as parameters.
+    /// Types that only the compiler knows: parameters of C++'s templates, names of C's `typeof`.
     parameters: BTreeSet<Vec<u8>>,
     /// Its pointers to vectors, where that is so.
     pointers: Pointers,
@@ -60,7 +60,11 @@ impl<'a> Pass<'a> {
             lanes,
             addresses,
             plus: text.is_plus(),
-            parameters: parameters(text),
+            parameters: if text.is_plus() {
+                parameters(text)
+            } else {
+                named_by_typeof(text)
+            },
             pointers: if addresses {
                 Pointers::read(text, types)
             } else {
@@ -136,7 +140,8 @@ impl<'a> Pass<'a> {
             // Constants are needed whatever the order of lanes; what follows turns lanes.
             _ if self.lanes == Lanes::Off => {}
             b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
-            b"memcpy" | b"memmove" | b"__builtin_memcpy" => self.copied(place),
+            word if COPIES.contains(&word) => self.copied(place),
+            b"=" => self.assigned(place),
             word if self.members.is_listed(word) => {
                 self.listed(place);
                 self.listed_literal(place);
@@ -163,13 +168,12 @@ impl<'a> Pass<'a> {
         None
     }
 
-    /// `(typeof(x)) operand`, and `(T) operand` of a template's type T: the compiler knows whether
-    /// they are vectors.
+    /// `(typeof(x)) operand`, and `(T) operand` of a template's type T or a name of `typeof`: the
+    /// compiler knows whether they are vectors.
     fn unknown_cast(&mut self, open: usize, close: usize) {
         let text = self.text;
         let by_name = is_typeof(text.at(open + 1)) && text.partner(open + 2) == Some(close - 1);
-        let parameter =
-            self.plus && close == open + 2 && self.parameters.contains(text.at(open + 1));
+        let parameter = close == open + 2 && self.parameters.contains(text.at(open + 1));
         let before = open
             .checked_sub(1)
             .map_or(&b";"[..], |before| text.at(before));
@@ -384,13 +388,22 @@ impl<'a> Pass<'a> {
         let mut inner = place + 2..place + 2 + CAST_PIECES_MAX;
         let shut = inner.find(|at| text.at(*at) == b">");
         let close = shut.and_then(|shut| text.partner(shut + 1));
-        let (Some(shut), Some(close)) = (shut, close.filter(|_| self.several && !self.warns))
-        else {
+        let (Some(shut), Some(close)) = (shut, close.filter(|_| self.several)) else {
             return;
         };
         let Some((to, pointee)) = self.pointee(place + 1, shut) else {
             return;
         };
+        // Of a `void *` the compiler knows nothing.
+        let alone = close == shut + 3;
+        let behind = self.behind_void(shut + 2).filter(|_| alone);
+        if let Some(from) = behind.filter(|from| self.is_other(*from, to)) {
+            self.refuse_look(place, from, to);
+            return;
+        }
+        if self.warns {
+            return;
+        }
         let call = match to {
             memory::UNKNOWN => format!("__lane_same({pointee}, "),
             _ if to.vector => format!("__lane_known({}, ", to.width),
@@ -457,8 +470,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// `memcpy` of vectors: where the compiler finds elements of another size on the other side, it
-    /// is done byte by byte, as the SPU has them.
+    /// `memcpy` of vectors, and its like: where the compiler finds elements of another size on the
+    /// other side, it is done byte by byte, as the SPU has them.
     pub(super) fn copied(&mut self, place: usize) {
         let (text, types) = (self.text, self.types);
         let open = place + 1;
@@ -471,6 +484,8 @@ impl<'a> Pass<'a> {
         let scoped = place > 2 && text.at(place - 1) == b":" && text.at(place - 3) == b"std";
         let member = place > 0 && matches!(text.at(place - 1), b"." | b">" | b":");
         let (to, from) = (self.bare(open + 1), self.bare(comma + 1));
+        // Its source is first.
+        let reversed = text.at(place) == b"bcopy";
         let name = |at: usize| text.at(at + usize::from(text.at(at) == b"&"));
         // What all calls of the source pass as a `void *`, of which the compiler knows nothing.
         let sides = [to, from].map(|at| types.behind_void(name(at)).or(types.variable(name(at))));
@@ -481,24 +496,27 @@ impl<'a> Pass<'a> {
             && (one.vector || other.vector)
             && one.width != other.width
         {
-            self.refuse_look(place, other, one);
+            let (from, to) = if reversed { (one, other) } else { (other, one) };
+            self.refuse_look(place, from, to);
             return;
         }
         let vector = [to, from]
             .iter()
             .any(|at| types.is_vector(name(*at)) || types.is_ambiguous(name(*at)))
             // A template's own types are known to the compiler alone.
-            || sides == [None, None] && !self.parameters.is_empty();
-        if !vector || (member && !scoped) || types.is_type(text, open + 1, open + 2) {
+            || self.plus && sides == [None, None] && !self.parameters.is_empty();
+        let declares = types.is_type(text, open + 1, open + 2) || text.at(open + 1) == b"const";
+        if !vector || (member && !scoped) || declares {
             return;
         }
         let begin = text.start(if scoped { place - 3 } else { place });
         let (to, from) = (text.span(to, comma), text.span(from, second));
-        self.edits.replace(
-            begin,
-            text.end(open),
-            format!("__lane_copied({to}, {from}, "),
-        );
+        let call = match text.at(place) {
+            b"bcopy" => format!("__lane_bcopied({from}, {to}, "),
+            b"mempcpy" | b"__builtin_mempcpy" => format!("__lane_mempcopied({to}, {from}, "),
+            _ => format!("__lane_copied({to}, {from}, "),
+        };
+        self.edits.replace(begin, text.end(open), call);
     }
 
     /// The first piece of an argument behind its casts to pointers.
@@ -540,6 +558,18 @@ fn parameters(text: &Text<'_>) -> BTreeSet<Vec<u8>> {
     all
 }
 
+/// Names that the user's C source gives by `typedef typeof(v) name;`.
+fn named_by_typeof(text: &Text<'_>) -> BTreeSet<Vec<u8>> {
+    let name = |place: usize| {
+        let typedef = text.at(place) == b"typedef" && is_typeof(text.at(place + 1));
+        let name = text.partner(place + 2).filter(|_| typedef)? + 1;
+        let alone = text.is_word(name) && text.at(name + 1) == b";";
+        alone.then(|| text.at(name).to_vec())
+    };
+    let users = (0..text.len()).filter(|place| text.is_users(*place));
+    users.filter_map(name).collect()
+}
+
 /// The comma that ends the argument that begins at `start`.
 fn argument_end(text: &Text<'_>, start: usize, close: usize) -> Option<usize> {
     let mut at = start;
@@ -549,6 +579,16 @@ fn argument_end(text: &Text<'_>, start: usize, close: usize) -> Option<usize> {
     (at < close).then_some(at)
 }
 
+/// Functions that copy memory.
+pub(super) const COPIES: &[&[u8]] = &[
+    b"memcpy",
+    b"memmove",
+    b"mempcpy",
+    b"bcopy",
+    b"__builtin_memcpy",
+    b"__builtin_memmove",
+    b"__builtin_mempcpy",
+];
 /// Pieces of the type that a cast of C++ names at most.
 const CAST_PIECES_MAX: usize = 16;
 /// Pieces between `enum` and its brace at most.

@@ -288,6 +288,14 @@ fn vectors_in_memory_are_copied_and_looked_at_by_the_spus_numbers() {
         ("memcpy(&n, &b, 4);", "__lane_copied(&n, &b, &n, &b, 4);"),
         ("memcpy(&n, text, 4);", "memcpy(&n, text, 4);"),
         (
+            "p = mempcpy(&v, &b, 16);",
+            "p = __lane_mempcopied(&v, &b, &v, &b, 16);",
+        ),
+        (
+            "bcopy(&b, w + 1, 16);",
+            "__lane_bcopied(w + 1, &b, &b, w + 1, 16);",
+        ),
+        (
             "b = *(__spe_vec_uchar16 *)(void *)&v;",
             "b = *&__lane_view(__spe_vec_uchar16, &v);",
         ),
@@ -426,6 +434,35 @@ fn what_reads_more_or_less_than_an_element_is_said() {
         assert_eq!(result.inexact.len(), 1, "{source}: {:?}", result.inexact);
         assert_eq!(result.source, source.as_bytes(), "{source}");
     }
+}
+
+#[test]
+fn what_a_void_pointer_hides_is_said_where_it_becomes_one_to_vectors() {
+    let two = "__spe_vec_uint4 v; __spe_vec_ushort8 w;";
+    let said = |source: &str| {
+        let source = format!("{two} {source}");
+        let result = rewrite(source.as_bytes(), Lanes::Auto, false);
+        result.map_or(0, |result| result.inexact.len())
+    };
+    let call = "void g(void) { f(&v); }";
+    let hidden = "void f(void *d) { __spe_vec_ushort8 *p = d; w = p[0]; }";
+    assert_eq!(said(&format!("{hidden} {call}")), 1);
+    // Of its own elements, and one of another function that has no `void *`.
+    for same in [
+        "void f(void *d) { __spe_vec_uint4 *q = d; v = q[0]; }",
+        "void f(void *d) { } void h(__spe_vec_ushort8 *d) { __spe_vec_ushort8 *p = d; w = p[0]; }",
+    ] {
+        assert_eq!(said(&format!("{same} {call}")), 0, "{same}");
+    }
+}
+
+#[test]
+fn names_of_typeof_are_types_that_the_compiler_knows() {
+    let two = "__spe_vec_uint4 v; __spe_vec_ushort8 w; typedef __typeof__(w) t;";
+    let found = exact(&format!("{two} void f(void) {{ w = (t)v; w = *(t *)&v; }}"));
+    let found = found.replace("  ", " ");
+    assert!(found.contains("w = __lane_any(t, v);"), "{found}");
+    assert!(found.contains("w = *&__lane_look(t, &v);"), "{found}");
 }
 
 fn old_definition(source: &str) -> Option<usize> {

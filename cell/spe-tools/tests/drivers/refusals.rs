@@ -290,6 +290,23 @@ fn conversions_that_no_cast_can_say_are_refused() {
             "7: error: lanes: elements of size 2 are read as elements of size 4 in memory; cast",
         ),
         (
+            "d.c",
+            "void d(void *p) { vector unsigned int *q = p; q[0] = q[1]; } void e(void) { d(&in); }",
+            "7: error: lanes: elements of size 2 are read as elements of size 4 in memory; cast",
+        ),
+        (
+            "d.cpp",
+            "void d(void *p) { static_cast<vector unsigned int *>(p)[0] += 1; } \
+             void e() { d(&in); }",
+            "7: error: lanes: elements of size 2 are read as elements of size 4 in memory; cast",
+        ),
+        (
+            "n.c",
+            "typedef __typeof__(in) t; int n(vector unsigned int w) { t *p = (t *)&w; \
+             return p[0][0]; }",
+            "lanes: elements of another size are read in memory; cast the vector itself",
+        ),
+        (
             "t.cpp",
             "template <class T> T t(vector unsigned int &w) { return *reinterpret_cast<T *>(&w); } \
              int u(vector unsigned int w) { return t<vector unsigned short>(w)[0]; }",

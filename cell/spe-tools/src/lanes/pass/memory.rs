@@ -12,8 +12,8 @@ pub(super) const UNKNOWN: Shape = Shape {
     vector: true,
 };
 
-/// A pointer's cast: places of its first parenthesis, of the operand behind all casts, and of the piece
-/// behind it; what the operand points to, and what the pointer does.
+/// A pointer's cast: places of its first parenthesis, of the operand behind all casts, and of the
+/// piece behind it; what the operand points to, and what the pointer does.
 #[derive(Debug)]
 struct Cast {
     open: usize,
@@ -95,7 +95,7 @@ impl Pass<'_> {
         let constant = usize::from(text.at(open + 1) == b"const");
         let (at, first) = (open + 1 + constant, text.at(open + 1 + constant));
         let named = is_typeof(first) && text.partner(at + 1) == Some(close - 2);
-        let parameter = self.plus && close == at + 2 && self.parameters.contains(first);
+        let parameter = close == at + 2 && self.parameters.contains(first);
         let known = || types.shape(text, open + 1, close - 1);
         // The compiler knows which one it is.
         let shape = (named || parameter).then_some(UNKNOWN).or_else(known)?;
@@ -176,6 +176,36 @@ impl Pass<'_> {
             // The compiler refuses it, or not.
             self.surround(cast, &format!("__lane_known({}, ", to.width));
         }
+    }
+
+    /// `p = d` of C for a `void *`, of which the compiler knows nothing.
+    pub(super) fn assigned(&mut self, equals: usize) {
+        let (text, types) = (self.text, self.types);
+        let ends = matches!(text.at(equals + 2), b";" | b",");
+        let to = equals.checked_sub(1).map(|name| text.at(name));
+        let to = to.and_then(|name| types.variable(name));
+        let (Some(to), Some(from)) = (to, self.behind_void(equals + 1)) else {
+            return;
+        };
+        if ends && !self.plus && self.several && self.is_other(from, to) {
+            self.refuse_look(equals, from, to);
+        }
+    }
+
+    /// What all values of the `void *` at `name` point to.
+    pub(super) fn behind_void(&self, name: usize) -> Option<Shape> {
+        let text = self.text;
+        let shape = self.types.behind_void(text.at(name))?;
+        // Another function's variable of the name may be one of vectors.
+        let pointer = |at: &usize| text.at(*at) == text.at(name) && text.at(*at - 1) == b"*";
+        let declared = (2..name).rev().find(pointer)?;
+        (text.at(declared - 2) == b"void").then_some(shape)
+    }
+
+    /// True where a pointer to vectors is to point to elements of another size; a buffer has none.
+    pub(super) fn is_other(&self, from: Shape, to: Shape) -> bool {
+        let buffer = from.width == 1 && self.lanes == Lanes::Auto;
+        to.vector && to != UNKNOWN && to.width != from.width && !buffer
     }
 
     /// Puts a macro around a cast's operand.
