@@ -2,7 +2,7 @@
 //!
 //! Must stay true: only a complete unit with correct CRC and markers is passed on; a unit that is
 //! contiguous in the input is passed on without a copy; at most one unit is buffered. Without CRC
-//! and markers the head of a long unit may be passed on first ([`Deframer::head`]): then nothing
+//! and markers the head of a long unit may be passed on first (`Deframer::head`): then nothing
 //! behind it could still refuse its payload.
 
 use crate::wire::ddp::UNTAGGED_BYTES;
