@@ -38,7 +38,7 @@ static SENDS: Mutex<()> = Mutex::new(());
 /// Engines whose thread waits within a program that was ordered to stop.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// What the host orders a program to do.
+/// The host's order to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Run,

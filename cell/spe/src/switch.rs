@@ -28,7 +28,7 @@ pub(crate) struct Interrupts {
     /// The engine's thread while it is inside of the program, else 0; wide, as the kernel's calls
     /// take and give it.
     pub(crate) thread: AtomicI64,
-    /// What the host ordered; `interrupt` has its values.
+    /// The host's order; `interrupt` has its values.
     pub(crate) order: AtomicU32,
 }
 

@@ -461,7 +461,7 @@ const CONFIG_BYTES_MAX: u64 = 8 << 20;
 /// Words of a command, and folders of a path, that are looked at.
 const WORDS_MAX: usize = 16;
 const FOLDERS_MAX: usize = 8;
-/// Where the image has no path of its own.
+/// Search path for images that set none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Artifacts of this project.
 const ARTIFACT_TYPES: [&str; 2] = [IMAGE_LAYER_TYPE, INDEX_TYPE];

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 static OWN: [AtomicU64; OWN_MAX] = [const { AtomicU64::new(0) }; OWN_MAX];
 static OWN_NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Writes the control messages that a program has asked for (`told`) to where the header says that
+/// Writes the control messages that a program has requested (`told`) to where the header says that
 /// there is room, of which it is left with what was used.
 ///
 /// # Safety

@@ -86,8 +86,8 @@ mod positions {
         }
     }
 
-    /// As [`between`], of positions that both advance meanwhile; and the ring's size. More than that
-    /// may have passed between the two loads, so a pair that cannot be is loaded again.
+    /// As [`between`], of positions that both advance meanwhile; and the ring's size. More than
+    /// that may have passed between the two loads, so a pair that cannot be is loaded again.
     pub(crate) fn between_moving(
         from: impl Fn() -> u64,
         to: impl Fn() -> u64,

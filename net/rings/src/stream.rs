@@ -288,7 +288,7 @@ impl<'m> Stream<'m> {
     /// use the same few cache lines each time, instead of the whole ring's in turn.
     fn give_from_start(self, served: &mut Served, unread: usize) {
         if unread == 0 {
-            // Nobody uses the start until `GIVEN` is published, as the ring is empty.
+            // Neither side uses the start until `GIVEN` is published, as the ring is empty.
             served.given_start = served.given;
             self.set_position(DOWN_START, served.given);
         }
@@ -343,7 +343,7 @@ impl<'m> Stream<'m> {
     /// one from now on if the supervisor has taken all.
     fn written_start(self, written: u64, waiting: usize) -> u64 {
         if waiting == 0 {
-            // Nobody uses the start until `WRITTEN` is published, as the ring is empty.
+            // Neither side uses the start until `WRITTEN` is published, as the ring is empty.
             self.set_position(UP_START, written);
             return written;
         }

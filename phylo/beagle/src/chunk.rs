@@ -69,7 +69,7 @@ pub(crate) struct Work {
     /// Factors of each class, then their logarithms.
     pub(crate) factors: Vec<f64>,
     pub(crate) logarithms: Vec<f64>,
-    /// What automatic scaling took at and below one node.
+    /// Factors that automatic scaling took at and below one node.
     pub(crate) total: Vec<f64>,
     pub(crate) terms: Buffer,
     pub(crate) sums: [Buffer; 3],

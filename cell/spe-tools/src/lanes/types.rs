@@ -142,7 +142,7 @@ impl Types {
         self.variables.get(name).copied().flatten()
     }
 
-    /// What a pointer's name points to.
+    /// Target of a pointer by its name.
     pub(super) fn pointed(&self, name: &[u8]) -> Option<Shape> {
         self.pointers.get(name).copied()
     }
@@ -179,8 +179,8 @@ impl Types {
         }
     }
 
-    /// What the calls of the source give the parameter at `name`; one that is not known where there
-    /// are none.
+    /// Arguments that the source's calls pass for the parameter at `name`; one that is not known
+    /// where there are no calls.
     fn arguments(&self, text: &Text<'_>, name: usize) -> Vec<Option<Shape>> {
         let around = |open: &usize| text.partner(*open).is_some_and(|close| close > name);
         let mut before = (0..name).rev().take(DECLARATOR_PIECES_MAX);

@@ -271,22 +271,26 @@ fn conversions_that_no_cast_can_say_are_refused() {
         ),
         (
             "z.c",
-            "typedef vector unsigned short *h; int z(vector unsigned int w) { h p = (h)&w; return p[0][0]; }",
+            "typedef vector unsigned short *h; \
+             int z(vector unsigned int w) { h p = (h)&w; return p[0][0]; }",
             "7: error: lanes: elements of size 4 are read as elements of size 2 in memory; cast",
         ),
         (
             "y.c",
-            "int y(vector unsigned int w) { __typeof__(in) *p = (__typeof__(in) *)&w; return p[0][0]; }",
+            "int y(vector unsigned int w) \
+             { __typeof__(in) *p = (__typeof__(in) *)&w; return p[0][0]; }",
             "lanes: elements of another size are read in memory; cast the vector itself",
         ),
         (
             "t.c",
-            "int t(vector unsigned int w) { __typeof__(&in) p = (__typeof__(&in))&w; return p[0][0]; }",
+            "int t(vector unsigned int w) \
+             { __typeof__(&in) p = (__typeof__(&in))&w; return p[0][0]; }",
             "lanes: elements of another size are read in memory; cast the vector itself",
         ),
         (
             "c.c",
-            "void c(void *d, void *s) { __builtin_memcpy(d, s, 16); } void e(vector unsigned int w) { c(&w, &in); }",
+            "void c(void *d, void *s) { __builtin_memcpy(d, s, 16); } \
+             void e(vector unsigned int w) { c(&w, &in); }",
             "7: error: lanes: elements of size 2 are read as elements of size 4 in memory; cast",
         ),
         (

@@ -339,7 +339,7 @@ impl Readers {
     }
 }
 
-/// Readers that are told apart.
+/// Readers that are distinguished.
 const READERS_MAX: usize = 8;
 /// Spans after which a reader is taken for one in sequence.
 const SEQUENCE_MIN: usize = 4;

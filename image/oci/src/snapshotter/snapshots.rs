@@ -313,7 +313,7 @@ impl Snapshots {
     }
 
     /// Starts the server of a layer on a thread of its own, so that containerd goes on with the
-    /// next one. Who needs the mount waits for its turn, and tries again where this fails.
+    /// next one. A call that needs the mount waits for its turn, and retries where this fails.
     fn serve_soon(&self, layer: Layer, files: PathBuf, turn: Turn) {
         let mounts = Arc::clone(&self.mounts);
         let work = move || {

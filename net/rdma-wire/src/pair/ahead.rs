@@ -6,7 +6,7 @@
 //! here: when its turn comes, each segment is checked like any other, and only the copy is skipped.
 //!
 //! And long units without a CRC whose payload is placed as it comes, by [`Pair::receive`] or by the
-//! owner, who may read a stream straight into the place ([`Pair::landing`]). Their heads are
+//! owner, which may read a stream straight into the place ([`Pair::landing`]). Their heads are
 //! checked first, and nothing behind the payload can refuse it.
 //!
 //! Must stay true: memory ends up as if everything had arrived in order; therefore a placement is

@@ -26,7 +26,7 @@ use sidecore_bare::width::ToUsize;
 #[derive(Debug, Clone, Copy)]
 enum Payload<'a> {
     Here(&'a [u8]),
-    /// It was placed as it came: so many bytes.
+    /// Bytes that were placed as they came: their number.
     Placed(u32),
 }
 

@@ -319,7 +319,7 @@ impl Pair {
     /// The connection is lost.
     pub fn lose(&mut self) {
         self.finish(End::Lost);
-        // Nobody reads the rest of it.
+        // The rest of it will not be read.
         self.lent = None;
     }
 

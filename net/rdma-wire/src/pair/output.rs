@@ -1,7 +1,7 @@
 //! The next unit to send: last data, responses and work in turn, each message completely before the
 //! next (RFC 5041, section 5.2: sequential messages are the simplest, and every peer accepts them).
 //!
-//! A long unit without a CRC may be lent to the owner, who sends its payload from its place
+//! A long unit without a CRC may be lent to the owner, which sends its payload from its place
 //! ([`Pair::lend`]). It is done once the stream has taken all of it.
 //!
 //! Must stay true: a unit is at most as long as configured; local memory is checked again when it

@@ -72,7 +72,7 @@ impl Lent {
 pub enum Part<'a> {
     /// Bytes of the pair.
     Bytes(&'a [u8]),
-    /// So many bytes of a region from an offset on.
+    /// A region, an offset in it, and the number of bytes from there on.
     Memory(RegionId, u64, usize),
 }
 

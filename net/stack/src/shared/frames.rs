@@ -46,14 +46,14 @@ impl Address {
     }
 }
 
-/// What datagrams that the NIC cuts from one frame have in common.
+/// Common properties of datagrams that the NIC cuts from one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) address: Address,
     pub(crate) ports: (u16, u16),
     /// Payload bytes of each; the last may have less.
     pub(crate) each: u16,
-    /// Where the sum of each begins.
+    /// Offset at which the sum of each begins.
     pub(crate) sum_start: u16,
 }
 

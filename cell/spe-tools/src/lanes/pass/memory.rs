@@ -80,7 +80,7 @@ impl Pass<'_> {
         self.look(&cast);
     }
 
-    /// What the pointer's type between parentheses points to, and the name of that.
+    /// Target of the pointer type between parentheses, and its name.
     pub(super) fn pointee(&self, open: usize, close: usize) -> Option<(Shape, String)> {
         let (text, types) = (self.text, self.types);
         if close == open + 2 {
@@ -192,7 +192,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What all values of the `void *` at `name` point to.
+    /// Common target of all values of the `void *` at `name`.
     pub(super) fn behind_void(&self, name: usize) -> Option<Shape> {
         let text = self.text;
         let shape = self.types.behind_void(text.at(name))?;

@@ -83,8 +83,8 @@ fn a_process_is_attached_by_its_version_and_only_with_a_stack() {
     finish(&listener, callers);
 }
 
-/// Attachments that have no waiter are not told of the end of their process by one: as many of them
-/// as there are places ended rings for all.
+/// An attachment without a waiter outlived its process: as many of them as there are places ended
+/// rings for all.
 #[test]
 fn attachments_of_a_process_without_a_waiter_take_one_place() {
     let (listener, callers) = callers(1);
