@@ -211,8 +211,8 @@ struct Pass<'a> {
     blob_bytes: u64,
     /// Bytes of all windows.
     window_bytes: u64,
-    /// The last place of which the window is not kept yet, and its byte in the blob.
-    open: Option<(Start, u64)>,
+    /// The last place of which the window is not kept yet.
+    open: Option<Start>,
     /// The blob's bytes from that place on, or those that were pushed last; and the first one's
     /// byte in the blob.
     recent: Vec<u8>,
@@ -255,14 +255,14 @@ impl<'a> Pass<'a> {
     /// it, or where no more will come.
     fn keep_needed_window(&mut self, is_over: bool) -> Result<(), BuildError> {
         let since = self.tar_bytes - self.file.tar_at.last().copied().unwrap_or_default();
-        if since < WINDOW_BYTES && !is_over {
+        if since < WINDOW_BYTES && !is_over && self.recent.len() < NEEDED_INPUT_BYTES {
             return Ok(());
         }
-        let Some((start, in_at)) = self.open.take() else {
+        let Some(start) = self.open.take() else {
             return Ok(());
         };
-        let at = usize::try_from(in_at - self.recent_at).unwrap_or(usize::MAX);
-        let input = self.recent.get(at..).unwrap_or_default();
+        // Never more, however the blob comes in pieces: equal layers give equal indexes.
+        let input = &self.recent[..self.recent.len().min(NEEDED_INPUT_BYTES)];
         let window = packed(&needed_window(&start, input))?;
         self.window_bytes += window.len().to_u64();
         self.file.windows.push(window);
@@ -320,7 +320,11 @@ impl<'a> Pass<'a> {
                 bits, bit_count, ..
             } => {
                 self.file.bits.extend([*bit_count, *bits]);
-                self.open = Some((start, in_at));
+                // What precedes the place is of no more use, and would pile up.
+                let before = usize::try_from(in_at - self.recent_at).unwrap_or(usize::MAX);
+                self.recent.drain(..before.min(self.recent.len()));
+                self.recent_at = in_at;
+                self.open = Some(start);
             }
         }
         Ok(())
@@ -390,6 +394,9 @@ const LEVEL: i32 = 3;
 const SPAN_BYTES: u64 = 256 << 10;
 /// Bytes before a place that those behind it may refer to.
 const WINDOW_BYTES: u64 = 32 << 10;
+/// Bytes of the blob from a place on that are kept to learn what its window is needed for: blocks
+/// without contents may follow one another without an end.
+const NEEDED_INPUT_BYTES: usize = 128 << 10;
 /// Windows up to which spans have their usual length: more than 1 GiB of contents that use all of
 /// them, as none do.
 const WINDOW_BYTES_DENSE: u64 = 160 << 20;
@@ -454,6 +461,68 @@ mod tests {
             assert!(contents > 1 << 30 || span_bytes(windows) == SPAN_BYTES);
         }
         assert!(windows + (8 << 20) < INDEX_BYTES_MAX, "{windows}");
+    }
+
+    /// They could be kept for ever: a hostile layer may have gigabytes of them.
+    #[test]
+    fn blocks_without_contents_take_no_room() {
+        const EMPTY: [u8; 5] = [0, 0, 0, 0xFF, 0xFF];
+        let window = b"some window".to_vec();
+        let start = Start::Block {
+            bits: 0,
+            bit_count: 0,
+            window: window.clone(),
+        };
+        // Later blocks may refer to all of it.
+        assert_eq!(needed_window(&start, &EMPTY.repeat(100)), window);
+        // The last block: nothing does.
+        let end = [&EMPTY.repeat(100)[..], &[1, 0, 0, 0xFF, 0xFF]].concat();
+        assert_eq!(needed_window(&start, &end), vec![0; window.len()]);
+
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        let contents = vec![7_u8; 600_000];
+        header.set_size(contents.len().to_u64());
+        tar.append_data(&mut header, "file", &contents[..]).unwrap();
+        let tar = tar.into_inner().unwrap();
+        let mut blob = b"\x1F\x8B\x08\0\0\0\0\0\0\xFF".to_vec();
+        for (number, piece) in tar.chunks(50_000).enumerate() {
+            let length = u16::try_from(piece.len()).unwrap();
+            blob.push(0);
+            blob.extend(length.to_le_bytes());
+            blob.extend((!length).to_le_bytes());
+            blob.extend(piece);
+            // Behind those with which a span ends.
+            if number % 6 == 5 {
+                blob.extend(EMPTY.repeat(30_000));
+            }
+        }
+        blob.extend([1, 0, 0, 0xFF, 0xFF]);
+        // Neither the checksum nor the length is looked at here.
+        blob.extend([0; 8]);
+        let mut pass = Pass::new(None);
+        let mut decoder = Decoder::new(Codec::Gzip).unwrap();
+        for bytes in blob.chunks(10_000) {
+            pass.input(bytes);
+            let mut sink = |found: Found<'_>| match found {
+                Found::Contents(bytes) => pass.contents(bytes),
+                Found::Boundary { in_at, start } => pass.boundary(in_at, &start),
+            };
+            decoder.push(bytes, &mut sink).unwrap();
+            pass.blob_bytes += bytes.len().to_u64();
+            pass.keep_needed_window(false).unwrap();
+            assert!(pass.recent.len() < NEEDED_INPUT_BYTES + 20_000);
+        }
+        let index = pass.finish(Codec::Gzip, &[0; 32]).unwrap().index;
+        assert!(index.spans() > 1);
+        for span in 0..index.spans() {
+            let range = index.blob_range(span..span + 1);
+            let bytes = &blob[range.start.to_usize()..range.end.to_usize()];
+            index.open_span(span, bytes).unwrap();
+        }
+        // However it comes in pieces.
+        let built = build(&mut &blob[..], None).unwrap().index;
+        assert_eq!(built.to_bytes().len(), index.to_bytes().len());
     }
 
     /// They are most of an index, and most of their bytes are never referred to.

@@ -253,8 +253,9 @@ impl Gunzip {
 }
 
 /// The bytes of a place's window that the contents behind it refer to, and zeros in the place of
-/// all others: most of a window is never used, and zeros take no room. `input` begins at the place
-/// and has as much of the stream as makes 32 KiB of contents, or all of it.
+/// all others: most of a window is never used, and zeros take no room. `input` begins at the place.
+/// Where it makes less than 32 KiB of contents and is not all of the stream, the whole window is
+/// needed.
 pub(crate) fn needed_window(start: &Start, input: &[u8]) -> Vec<u8> {
     let Start::Block { window, .. } = start else {
         return Vec::new();
@@ -262,11 +263,15 @@ pub(crate) fn needed_window(start: &Start, input: &[u8]) -> Vec<u8> {
     // References reach back 32 KiB: later contents copy from earlier ones at most. Two windows that
     // spell out places, in pairs of different bytes, show which bytes of the contents come from
     // which place. Literals are the same with both.
-    let marked = |mark: &dyn Fn(usize) -> u8| {
+    let mut is_cut = false;
+    let mut marked = |mark: &dyn Fn(usize) -> u8| {
         let marks: Vec<u8> = (0..window.len()).map(mark).collect();
         let mut out = [&marks[..], &[0; WINDOW]].concat();
         let made = start.resumed().map_or(0, |mut inflater| {
-            decompress(&mut inflater, input, &mut out, window.len(), FLAT_FLAGS).2
+            let (status, _, made) =
+                decompress(&mut inflater, input, &mut out, window.len(), FLAT_FLAGS);
+            is_cut |= status == TINFLStatus::NeedsMoreInput;
+            made
         });
         out[window.len()..][..made].to_vec()
     };
@@ -275,6 +280,9 @@ pub(crate) fn needed_window(start: &Start, input: &[u8]) -> Vec<u8> {
         let [low, high, ..] = at.to_le_bytes();
         low.wrapping_add(high).wrapping_add(1)
     });
+    if is_cut {
+        return window.clone();
+    }
     let mut needed = vec![0; window.len()];
     for (&low, &second) in first.iter().zip(&second) {
         let high = second.wrapping_sub(low).wrapping_sub(1);
