@@ -138,7 +138,11 @@ impl Index {
         sha256: &str,
     ) -> Result<(Self, [u8; 32]), IndexError> {
         let damaged = IndexError::Damaged;
-        let body = bytes.strip_prefix(MAGIC).ok_or(damaged("is none"))?;
+        let foreign = || match bytes.starts_with(MAGIC_OF_ALL) {
+            true => damaged("is of another version"),
+            false => damaged("is none"),
+        };
+        let body = bytes.strip_prefix(MAGIC).ok_or_else(foreign)?;
         if body.len().to_u64() > INDEX_BYTES_MAX {
             return Err(damaged("is too long or too short"));
         }
@@ -353,6 +357,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// With a number for what an index is made of: it is proved by one that is made anew.
 const MAGIC: &[u8] = b"SCLAYER2";
+/// How an index of any version begins.
+const MAGIC_OF_ALL: &[u8] = b"SCLAYER";
 /// In `bits`: the span begins a member or a frame.
 pub(crate) const FRESH: u8 = 0xFF;
 /// Larger spans are not worth a read by itself.

@@ -303,6 +303,20 @@ fn names_that_lead_elsewhere_are_refused() {
     assert!(error.contains("passes through"), "{error}");
 }
 
+/// A registry keeps indexes longer than a machine its version.
+#[test]
+fn an_index_of_another_version_is_named() {
+    let blob = gzip_tar(b"contents");
+    let index = build(&mut &blob[..], None).unwrap().index;
+    let error_of = |begin: &[u8]| {
+        let bytes = [begin, &index.to_bytes()[8..]].concat();
+        let error = Index::read(&bytes, &index.layer()).unwrap_err();
+        error.to_string()
+    };
+    assert!(error_of(b"SCLAYER1").contains("is of another version"));
+    assert!(error_of(b"elsewher").contains("is none"));
+}
+
 /// Any byte of a blob or an index changed, and any end cut off: an error or the same contents.
 #[test]
 fn damage_is_an_error_and_never_wrong_contents() {
