@@ -250,14 +250,19 @@ impl Image {
         sha256: &str,
         trust_index: bool,
     ) -> Result<(), ImageError> {
+        let is_whole = store.whole(sha256).is_some();
         let is_usable = store
             .index(sha256)
             // An index without places to begin would have each read fetch most of the layer.
-            .is_some_and(|(index, is_trusted)| index.is_lazy() && (is_trusted || trust_index));
-        if store.whole(sha256).is_some() || is_usable {
+            .is_some_and(|(index, is_trusted)| {
+                is_whole || index.is_lazy() && (is_trusted || trust_index)
+            });
+        if is_usable {
             return Ok(());
         }
-        if trust_index {
+        // Whole contents without an index that can be read are proved: no index from elsewhere
+        // takes the place of theirs.
+        if trust_index && !is_whole {
             match self.pushed_index(sha256) {
                 Ok(Some(index)) if index.is_lazy() => return Ok(store.keep_index(&index)?),
                 Ok(_) => {}
@@ -285,7 +290,7 @@ impl Image {
         let Some(bytes) = self.small_layer(sha256) else {
             return Ok(false);
         };
-        if store.whole(sha256).is_none() {
+        if store.whole(sha256).is_none() || store.index(sha256).is_none() {
             let blob = self.small_blob(sha256, bytes)?;
             store.fetch_whole(sha256, &mut &blob[..])?;
         }

@@ -86,7 +86,8 @@ impl Mounts {
         is_lowest: bool,
     ) -> Result<Begun, String> {
         let sha256 = &layer.sha256;
-        if self.store.whole(sha256).is_none() {
+        // The index of a whole layer may be an earlier version's: the layer comes again.
+        if self.store.whole(sha256).is_none() || self.store.index(sha256).is_none() {
             let image = self.image(&layer.image);
             if let Ok(image) = &image
                 && let Some(has_implied) = self.serve_converted(image, layer, dir, is_lowest)
@@ -332,8 +333,9 @@ impl Mounts {
         if self.trust_indexes {
             command.arg("--trust-index");
         }
-        started(command)?;
-        // Relaxed: a hint.
+        // Relaxed: a hint, here and below. What fails once may fail for the next layers, which
+        // containerd can unpack only if it is told in time.
+        started(command).inspect_err(|_| self.has_served.store(false, Ordering::Relaxed))?;
         if !self.has_served.swap(true, Ordering::Relaxed) {
             let boot = boot_id().unwrap_or_default();
             if let Err(error) = fs::write(self.root.join(SERVED), boot) {
