@@ -99,6 +99,9 @@ pub struct LayerDevice {
     readers: Mutex<Readers>,
     /// Programs and libraries that were looked at for others that they name: by their first byte.
     known: Mutex<BTreeSet<u64>>,
+    /// A clone is the place of a thread that follows programs; and names that were looked up.
+    followers: Arc<()>,
+    names: AtomicUsize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,6 +175,8 @@ impl LayerDevice {
             unkept: Unkept::default(),
             readers: Mutex::default(),
             known: Mutex::default(),
+            followers: Arc::default(),
+            names: AtomicUsize::new(0),
         }))
     }
 

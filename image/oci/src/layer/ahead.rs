@@ -3,7 +3,9 @@
 //! next, and all that is missing in the end.
 //!
 //! Must stay true: a span that was claimed here is fetched or given back; a thread here keeps the
-//! device for one request only, so that a layer's server ends soon after its unmount.
+//! device for one request only, or for one step of a program's libraries, so that a layer's server
+//! ends soon after its unmount. The image is hostile: what it names costs a bounded number of
+//! threads and look-ups.
 //! Called from: any thread; only the threads here wait for the network.
 
 use super::program::{Files, names_in};
@@ -72,15 +74,19 @@ impl LayerDevice {
     /// looked at once.
     fn fetch_programs(self: &Arc<Self>, mut files: Vec<Extent>) {
         let mut known = self.known.lock();
-        let room = PROGRAMS_MAX.saturating_sub(known.len());
-        files.retain(|it| known.insert(it.device_at));
-        drop(known);
-        files.truncate(room);
+        // Each thread has one; counted under the lock, so that no two take the last place.
+        if Arc::strong_count(&self.followers) > FOLLOWERS_MAX {
+            return;
+        }
+        files.retain(|it| known.len() < PROGRAMS_MAX && known.insert(it.device_at));
         if files.is_empty() {
             return;
         }
+        let place = Arc::clone(&self.followers);
+        drop(known);
         let device = Arc::downgrade(self);
         let work = move || {
+            let _place = place;
             // A reference for a step at a time, so that the device can be dropped in between.
             while let Some(device) = device.upgrade().filter(|_| !files.is_empty()) {
                 device.fetch_files(&files);
@@ -101,7 +107,11 @@ impl LayerDevice {
         let mut found = Vec::new();
         for file in files {
             let read = |at: u64, dst: &mut [u8]| self.read_file(file, at, dst);
-            for at in names_in(&read).iter().filter_map(|it| tree.library(it)) {
+            // Relaxed: a bound, which orders nothing.
+            let is_allowed = |_: &&Vec<u8>| self.names.fetch_add(1, Ordering::Relaxed) < NAMES_MAX;
+            let names = names_in(&read);
+            let names = names.iter().take_while(is_allowed);
+            for at in names.filter_map(|it| tree.library(it)) {
                 let mut known = self.known.lock();
                 if known.len() < PROGRAMS_MAX && known.insert(at) {
                     found.extend(self.file_at(at));
@@ -145,6 +155,15 @@ impl LayerDevice {
                 };
                 if let Err(error) = self.fetch(run) {
                     tracing::info!("a program's files are fetched as they are read: {error}");
+                    // Readers that wait for the others would learn of a dead network only after
+                    // each had failed in turn.
+                    let others = std::mem::take(&mut *left.lock());
+                    for spans in others {
+                        drop(Unfinished {
+                            device: self,
+                            spans,
+                        });
+                    }
                 }
             }
         };
@@ -354,6 +373,9 @@ const EARLY_FILES: [&str; 6] = [
 ];
 /// Programs and libraries of a layer that are looked at.
 const PROGRAMS_MAX: usize = 1024;
+/// Threads that follow programs to their libraries, and names of libraries that are looked up.
+const FOLLOWERS_MAX: usize = 8;
+const NAMES_MAX: usize = 16 << 10;
 /// Bytes of a large program that are fetched with its beginning.
 const LARGE_FILE_BYTES: u64 = 1 << 20;
 /// Requests at once for files that a start needs.
@@ -556,6 +578,17 @@ mod tests {
         wait_for(&device, &library);
         let end = (device.index).spans_of(rest.tar_at + rest.bytes - 1..rest.tar_at + rest.bytes);
         assert_eq!(device.spans.lock()[end.start], Span::Missing);
+    }
+
+    /// A program may read all others, and each would have a thread.
+    #[test]
+    fn programs_are_followed_by_a_bounded_number_of_threads() {
+        let folder = tempfile::tempdir().unwrap();
+        let (device, file) = device(folder.path(), 4 << 20);
+        let places = [(); FOLLOWERS_MAX].map(|()| Arc::clone(&device.followers));
+        device.follow(file.device_at);
+        assert!(device.known.lock().is_empty() && device.is_empty());
+        drop(places);
     }
 
     #[test]

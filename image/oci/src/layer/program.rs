@@ -185,8 +185,13 @@ impl<'d> Files<'d> {
                 above.clear();
                 here = self.0.inode(self.0.root()).ok()?;
             }
-            for name in parts(&target).collect::<Vec<_>>().into_iter().rev() {
+            let names: Vec<_> = parts(&target).take(STEPS_MAX + 1).collect();
+            for name in names.into_iter().rev() {
                 left.push_front(name);
+            }
+            // The steps do not suffice: links of thousands of names would pile up.
+            if left.len() > STEPS_MAX {
+                return None;
             }
         }
         if !left.is_empty() || here.kind != Kind::File || here.size_bytes == 0 {
