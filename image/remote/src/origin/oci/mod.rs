@@ -47,12 +47,19 @@ struct Access {
     namespace: Option<String>,
     /// The repository's URL.
     registry: Url,
-    token: Mutex<Option<String>>,
+    token: Mutex<Token>,
     logins: Logins,
     /// The login for the registry, if there is one.
     own: Option<String>,
     /// Longest time without bytes of a document.
     silence_max: Duration,
+}
+
+/// The permission to read a repository, and the last transient fault of a request for one.
+#[derive(Default)]
+struct Token {
+    text: Option<String>,
+    failed: Option<(Instant, Fault)>,
 }
 
 impl Blob {
@@ -129,7 +136,7 @@ impl Access {
             repository: repository.to_owned(),
             namespace: host.is_mirror.then(|| registry.to_owned()),
             registry: url,
-            token: Mutex::new(None),
+            token: Mutex::default(),
             own,
             logins,
             host,
@@ -148,7 +155,7 @@ impl Access {
 
     fn send(&self, request: &dyn Fn() -> RequestBuilder) -> Result<Response, Fault> {
         let request = || request().headers(self.host.headers.clone());
-        let token = self.token.lock().clone();
+        let token = self.token.lock().text.clone();
         // Registries without a token service take the login itself.
         let first = match (&token, &self.own) {
             (None, Some(basic)) => request().header(AUTHORIZATION, format!("Basic {basic}")),
@@ -164,11 +171,26 @@ impl Access {
             return Ok(response);
         };
         // Tokens expire after minutes, so a refusal is the usual way to learn that one is needed.
+        let asked = Instant::now();
         let mut held = self.token.lock();
         // Requests at the same time share one: those that come meanwhile wait for it here or above.
-        let token = match &*held {
-            Some(newer) if token.as_ref() != Some(newer) => newer.clone(),
-            _ => held.insert(self.new_token(&challenge?.service)?).clone(),
+        let newer = held.text.clone().filter(|it| token.as_ref() != Some(it));
+        let token = match newer {
+            Some(newer) => newer,
+            None => {
+                // They share its failure, too: each for itself would wait as long, one by one.
+                if let Some((at, fault)) = &held.failed
+                    && *at > asked
+                {
+                    return Err(fault.clone());
+                }
+                let renewed = self.new_token(&challenge?.service);
+                let renewed = renewed.inspect_err(|fault| {
+                    let passing = fault.may_pass().then(|| fault.clone());
+                    held.failed = passing.map(|fault| (Instant::now(), fault));
+                })?;
+                held.text.insert(renewed).clone()
+            }
         };
         drop(held);
         Ok(with_token(request(), Some(&token)).send()?)
