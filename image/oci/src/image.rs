@@ -426,16 +426,21 @@ fn start_files_of(config: &Value) -> Vec<String> {
     let command = [texts(&config["Entrypoint"]), texts(&config["Cmd"])].concat();
     let environment = texts(&config["Env"]);
     let path = environment.iter().find_map(|it| it.strip_prefix("PATH="));
-    let folder = config["WorkingDir"].as_str().unwrap_or_default();
+    // The configuration has megabytes, and each word comes with each folder.
+    let is_short = |it: &str| it.len() <= PATH_BYTES_MAX;
+    let folder = config["WorkingDir"].as_str().filter(|it| is_short(it));
+    let folder = folder.unwrap_or_default();
     let mut found = Vec::new();
     // A shell's command is one word here, and several there.
     let words = command.iter().flat_map(|it| it.split_ascii_whitespace());
-    for word in words.filter(|it| !it.starts_with('-')).take(WORDS_MAX) {
+    let words = words.filter(|it| !it.starts_with('-') && is_short(it));
+    for word in words.take(WORDS_MAX) {
         match word.contains('/') {
             true if word.starts_with('/') => found.push(word.to_owned()),
             true => found.push(format!("{folder}/{word}")),
             false => {
                 let folders = path.unwrap_or(PATH_DEFAULT).split(':').take(FOLDERS_MAX);
+                let folders = folders.filter(|it| is_short(it));
                 found.extend(folders.map(|folder| format!("{folder}/{word}")));
                 found.push(format!("{folder}/{word}"));
             }
@@ -466,6 +471,8 @@ const CONFIG_BYTES_MAX: u64 = 8 << 20;
 /// Words of a command, and folders of a path, that are looked at.
 const WORDS_MAX: usize = 16;
 const FOLDERS_MAX: usize = 8;
+/// Linux opens no longer path.
+const PATH_BYTES_MAX: usize = 4096;
 /// Search path for images that set none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Artifacts of this project.
@@ -551,6 +558,10 @@ mod tests {
         assert_eq!(found[4..], ["/srv/app/main.py"]);
         let shell = json!({"Cmd": ["/bin/sh", "-c", "exec /opt/server --port 1"]});
         assert!(start_files_of(&shell).contains(&"/opt/server".to_owned()));
+        let long = "x".repeat(1 << 20);
+        let env = format!("PATH={long}:/bin");
+        let long = json!({"Cmd": [&long, "sh"], "Env": [env], "WorkingDir": &long});
+        assert_eq!(start_files_of(&long), ["/bin/sh", "/sh"]);
         // Other types, and none.
         for other in [json!({"Cmd": "sh", "Env": 3}), json!(null), json!([])] {
             assert!(start_files_of(&other).is_empty());
