@@ -222,6 +222,11 @@ impl Snapshots {
                 continue;
             };
             let _turn = self.mounting.take(&record.name);
+            let found = self.records.lock().get(&record.name).map(|it| it.id);
+            // Removed meanwhile: its layer would come again, without a record.
+            if found != Some(record.id) {
+                continue;
+            }
             let is_lowest = record.parent.is_empty();
             let adopted = (self.mounts).adopt(layer, &self.files(record.id), is_lowest);
             if let Err(error) = adopted {
