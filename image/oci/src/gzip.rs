@@ -254,8 +254,8 @@ impl Gunzip {
 
 /// The bytes of a place's window that the contents behind it refer to, and zeros in the place of
 /// all others: most of a window is never used, and zeros take no room. `input` begins at the place.
-/// Where it makes less than 32 KiB of contents and is not all of the stream, the whole window is
-/// needed.
+/// The whole window is needed where `input` makes less than 32 KiB of contents and is not all
+/// of the stream.
 pub(crate) fn needed_window(start: &Start, input: &[u8]) -> Vec<u8> {
     let Start::Block { window, .. } = start else {
         return Vec::new();

@@ -357,7 +357,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// With a number for what an index is made of: it is proved by one that is made anew.
 const MAGIC: &[u8] = b"SCLAYER2";
-/// How an index of any version begins.
+/// First bytes of an index of any version.
 const MAGIC_OF_ALL: &[u8] = b"SCLAYER";
 /// In `bits`: the span begins a member or a frame.
 pub(crate) const FRESH: u8 = 0xFF;

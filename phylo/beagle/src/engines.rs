@@ -1,8 +1,9 @@
 //! The engines of this process, shared by all instances.
 //!
 //! Must stay true: an alignment too small for a packet never starts a thread. A process that was
-//! forked has no engines and does its work on its own thread. Ranks of an MPI run start no more
-//! engines together than their machine has cores, and none is pinned to a core of another's.
+//! forked has no engines and does its work on its own thread. Ranks of an MPI run share their
+//! machine's cores, one engine each at least, unless `SIDECORE_BEAGLE_ENGINES` has a number. No
+//! engine of a rank is pinned.
 
 use crate::abi::Refusal;
 use parking_lot::Mutex;

@@ -333,8 +333,8 @@ impl Mounts {
         if self.trust_indexes {
             command.arg("--trust-index");
         }
-        // Relaxed: a hint, here and below. What fails once may fail for the next layers, which
-        // containerd can unpack only if it is told in time.
+        // Relaxed: a hint, here and below. A failure may repeat for the next layers, which
+        // containerd unpacks only if the answer to its request says so.
         started(command).inspect_err(|_| self.has_served.store(false, Ordering::Relaxed))?;
         if !self.has_served.swap(true, Ordering::Relaxed) {
             let boot = boot_id().unwrap_or_default();

@@ -147,9 +147,12 @@ impl Common {
                 && !destination.is_multicast()
                 && !self.interface.is_broadcast(&destination)
                 && !self.interface.is_ours(&destination);
-            let header = head(udp::HEADER_BYTES + whole);
-            if fits && self.control.extend_last(&header[..head_bytes], payload) {
-                return true;
+            // Built only where it is used: this is the path of each datagram.
+            if fits {
+                let header = head(udp::HEADER_BYTES + whole);
+                if self.control.extend_last(&header[..head_bytes], payload) {
+                    return true;
+                }
             }
         }
         let header = head(len);
